@@ -1,0 +1,56 @@
+"""What a guest is told at its birth, by whichever engine bears it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from sandcell_container.spec import OnRelease
+
+__all__ = ["GuestBoot"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuestBoot:
+    """The facts of its sandbox, as data. Durations in seconds, paths as user code sees them.
+
+    `python` is the interpreter of the user's environment, `base_env` the whole environment that user code
+    starts with, `runtime_dir` the folder of `sandcell_runtime`. `user_uid` is None where the guest itself has
+    the user's identity. `isolation` and `warnings` are what the engine reports in `info()`. `settings` are
+    the SANDCELL_ fields of Config that the host program overrode, as text.
+    """
+
+    sandbox_id: str
+    name: str
+    engine: str
+    token: str
+    epoch: str
+    created_at: float
+    on_release: OnRelease
+    grace: float
+    idle_timeout: float | None
+    default_timeout: float | None
+    python: str
+    runtime_dir: str
+    workdir: str = "/workspace"
+    home: str = "/home/user"
+    user: str = "user"
+    user_uid: int | None = None
+    hostname: str = "sandbox"
+    image: str | None = None
+    network: str = "none"
+    base_env: dict[str, str] = field(default_factory=dict[str, str])
+    isolation: dict[str, Any] = field(default_factory=dict[str, Any])
+    limits: dict[str, Any] = field(default_factory=dict[str, Any])
+    warnings: tuple[str, ...] = ()
+    settings: dict[str, str] = field(default_factory=dict[str, str])
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_json(cls, text: bytes) -> GuestBoot:
+        fields = json.loads(text)
+        fields["warnings"] = tuple(fields.get("warnings", ()))
+        return cls(**fields)

@@ -1,0 +1,36 @@
+"""Names of things: what a client may give, what is made when it gives none."""
+
+from __future__ import annotations
+
+import base64
+import re
+import secrets
+from typing import Literal
+
+from sandcell_container.errors import ErrorCode, error
+
+__all__ = ["Prefix", "check_id", "new_id"]
+
+Prefix = Literal["ctx", "ses", "prc", "trm", "run", "frt", "sbx", "exe"]
+
+_ID = re.compile(r"[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?", re.ASCII)
+
+
+def new_id(prefix: Prefix) -> str:
+    """Return `prefix_` and 16 base32 characters (80 random bits)."""
+    return f"{prefix}_{base64.b32encode(secrets.token_bytes(10)).decode().lower()}"
+
+
+def check_id(given: str, *, what: str) -> str:
+    """Return `given` when it may be an id or a name.
+
+    Raises:
+        InvalidRequest (INVALID_NAME): it does not match `[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?`.
+    """
+    if _ID.fullmatch(given) is None:
+        raise error(
+            ErrorCode.INVALID_NAME,
+            f"{given[:80]!r} cannot be the {what}",
+            hint="1 to 63 of a-z, 0-9, _ and -, beginning and ending with a letter or digit",
+        )
+    return given

@@ -1,0 +1,359 @@
+"""An append-only record of what came out, with cursors: bounded in memory, spilled to disk, followable.
+
+A journal holds entries in order: its head (kept for good where asked), what was spilled to a ring on disk, and
+its tail in memory. What falls between head and ring is dropped, and every reader that would have had it gets a
+GAP entry that says how much. One loop owns a journal; nothing here is thread-safe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import struct
+import tempfile
+import time
+from collections import deque
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from sandcell_container.errors import ErrorCode, error
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+__all__ = ["LATE", "Cursor", "Entry", "FrameDecoder", "Journal", "JournalLimits", "Kind", "encode_entry"]
+
+LATE = 1  # flag: came after the end of the run that caused it
+
+
+class Kind(IntEnum):
+    """What an entry is; the number travels in the frame. Payloads: docs/protocol.md."""
+
+    GAP = 0
+    STARTED = 1
+    STDOUT = 2
+    STDERR = 3
+    RESULT_ADDED = 4
+    RESULT_UPDATED = 5
+    OUTPUT_CLEARED = 6
+    INPUT_REQUESTED = 7
+    ERROR_RAISED = 8
+    TOOL_CALLED = 9
+    TRUNCATED = 10
+    ENDED = 11
+    STATUS = 12
+    MESSAGE = 13
+    ERROR = 14
+
+
+class Cursor(NamedTuple):
+    """A place between two entries: `seq` entries and `offset` payload bytes lie before it."""
+
+    epoch: str
+    seq: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.epoch}.{self.seq}.{self.offset}"
+
+    @classmethod
+    def parse(cls, text: str, *, epoch: str) -> Cursor:
+        """Read a cursor that a client sends back.
+
+        Raises:
+            InvalidRequest (STALE_CURSOR): it is malformed, or of another epoch than `epoch`.
+        """
+        head, _, tail = text.rpartition(".")
+        given, _, seq = head.rpartition(".")
+        if given != epoch or not (seq.isascii() and seq.isdigit() and tail.isascii() and tail.isdigit()):
+            raise error(
+                ErrorCode.STALE_CURSOR,
+                f"the cursor {text[:80]!r} is not of this guest",
+                hint="read again from the start, without a cursor",
+                details={"epoch": epoch},
+            )
+        return cls(epoch, int(seq), int(tail))
+
+
+class Entry(NamedTuple):
+    """One entry. `seq` counts from 1, `offset` is the count of payload bytes up to and with this entry,
+    `time` is in seconds since the epoch (UTC)."""
+
+    seq: int
+    offset: int
+    kind: int
+    flags: int
+    time: float
+    data: bytes
+
+
+# length of data, kind, flags, 2 bytes unused, seq, offset, time: 32 bytes, big endian
+_HEAD = struct.Struct("!IBBxxQQd")
+
+
+def encode_entry(entry: Entry) -> bytes:
+    """Return the binary frame of one entry: a 32-byte head and the data."""
+    return (
+        _HEAD.pack(len(entry.data), entry.kind, entry.flags, entry.seq, entry.offset, entry.time) + entry.data
+    )
+
+
+class FrameDecoder:
+    """Bytes in, entries out: the reading side of `encode_entry`, whatever the chunks are."""
+
+    def __init__(self, *, max_frame: int = 256 * 2**20) -> None:
+        self._buffer = bytearray()
+        self._max = max_frame
+
+    def feed(self, chunk: bytes) -> Iterator[Entry]:
+        """Take one chunk and return the entries that are now whole.
+
+        Raises:
+            InternalError: a frame claims more than `max_frame` bytes.
+        """
+        self._buffer += chunk
+        at = 0
+        while len(self._buffer) - at >= _HEAD.size:
+            length, kind, flags, seq, offset, moment = _HEAD.unpack_from(self._buffer, at)
+            if length > self._max:
+                raise error(ErrorCode.INTERNAL, f"a journal frame claims {length} bytes")
+            end = at + _HEAD.size + length
+            if len(self._buffer) < end:
+                break
+            data = bytes(self._buffer[at + _HEAD.size : end])
+            at = end
+            yield Entry(seq, offset, kind, flags, moment, data)
+        if at:
+            del self._buffer[:at]
+
+    @property
+    def pending(self) -> int:
+        """How many bytes of an unfinished frame are held."""
+        return len(self._buffer)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalLimits:
+    """Bounds in bytes of payload and bookkeeping. `head` of `memory` is kept for good, 0 keeps the newest only;
+    `disk` 0 spills nothing. `spill_dir` must be a folder that this process may write with its own rights."""
+
+    memory: int = 2**20
+    head: int = 0
+    disk: int = 0
+    spill_dir: str | None = None
+
+
+_ENTRY_COST = 160  # what one entry of no data holds in memory, about
+_INDEX_STEP = 64 * 2**10
+_READ_CHUNK = 256 * 2**10
+
+
+class _Ring:
+    """A bounded file of frames, the oldest overwritten first. The file has no name, so nobody else can open it."""
+
+    def __init__(self, capacity: int, folder: str | None) -> None:
+        self._capacity = capacity
+        self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 -- close() gives it back
+        self._end = 0
+        self._index: deque[tuple[int, int]] = deque()  # (seq, position) every _INDEX_STEP bytes
+
+    @property
+    def first_seq(self) -> int | None:
+        """The oldest entry that is still whole, as far as the index knows."""
+        return self._index[0][0] if self._index else None
+
+    def append(self, entry: Entry) -> None:
+        frame = encode_entry(entry)
+        if not self._index or self._end - self._index[-1][1] >= _INDEX_STEP:
+            self._index.append((entry.seq, self._end))
+        self._write(frame)
+        while self._index and self._index[0][1] < self._end - self._capacity:
+            self._index.popleft()
+
+    def read(self, after: int, limit: int) -> list[Entry]:
+        """Return entries with `seq > after`, at least one where there is one, about `limit` bytes at most."""
+        start = None
+        for seq, position in self._index:
+            if start is not None and seq > after + 1:
+                break
+            start = position
+        if start is None:
+            return []
+        decoder, found, size = FrameDecoder(), list[Entry](), 0
+        while start < self._end and size < limit:
+            chunk = self._read(start, min(_READ_CHUNK, self._end - start))
+            start += len(chunk)
+            for entry in decoder.feed(chunk):
+                if entry.seq > after:
+                    found.append(entry)
+                    size += len(entry.data) + _HEAD.size
+        return found
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _write(self, frame: bytes) -> None:
+        view = memoryview(frame)
+        while view:
+            at = self._end % self._capacity
+            part = view[: self._capacity - at]
+            written = os.pwrite(self._file.fileno(), part, at)
+            self._end += written
+            view = view[written:]
+
+    def _read(self, position: int, size: int) -> bytes:
+        at = position % self._capacity
+        return os.pread(self._file.fileno(), min(size, self._capacity - at), at)
+
+
+class Journal:
+    """See the module. Give it back with `close()`."""
+
+    def __init__(self, epoch: str, limits: JournalLimits | None = None) -> None:
+        self.epoch = epoch
+        self._limits = limits or JournalLimits()
+        self._head: list[Entry] = []
+        self._head_size = 0
+        self._head_open = self._limits.head > 0
+        self._tail: deque[Entry] = deque()
+        self._tail_size = 0
+        self._ring: _Ring | None = None
+        self._seq = 0
+        self._offset = 0
+        self._ended_at: int | None = None
+        self._waiters: set[asyncio.Future[None]] = set()
+
+    @property
+    def cursor(self) -> Cursor:
+        """The place after the newest entry."""
+        return Cursor(self.epoch, self._seq, self._offset)
+
+    @property
+    def start(self) -> Cursor:
+        """The place before the first entry."""
+        return Cursor(self.epoch, 0, 0)
+
+    @property
+    def ended(self) -> bool:
+        return self._ended_at is not None
+
+    def append(self, kind: int, data: bytes = b"", *, flags: int = 0, moment: float | None = None) -> Entry:
+        """Add one entry and wake the followers."""
+        self._seq += 1
+        self._offset += len(data)
+        entry = Entry(self._seq, self._offset, kind, flags, time.time() if moment is None else moment, data)
+        cost = len(data) + _ENTRY_COST
+        if self._head_open and self._head_size + cost <= self._limits.head:
+            self._head.append(entry)
+            self._head_size += cost
+        else:
+            self._head_open = False
+            self._tail.append(entry)
+            self._tail_size += cost
+            self._trim()
+        self._wake()
+        return entry
+
+    def end(self) -> None:
+        """Say that the newest entry was the last one that followers wait for; later ones may still come."""
+        if self._ended_at is None:
+            self._ended_at = self._seq
+            self._wake()
+
+    def read(self, after: Cursor, limit: int = _READ_CHUNK) -> list[Entry]:
+        """Return entries after `after`, in order, about `limit` bytes at most, at least one where there is one.
+
+        Where entries between were dropped, the first one returned is a GAP whose data is JSON
+        `{"entries": n, "bytes": n}`; its `seq` and `offset` are those of the last dropped entry.
+        """
+        if after.seq >= self._seq:
+            return []
+        found = (
+            self._from_head(after.seq, limit)
+            or self._from_ring(after.seq, limit)
+            or self._from_tail(after.seq, limit)
+        )
+        first = found[0]
+        missing = first.seq - after.seq - 1
+        if missing:
+            offset = first.offset - len(first.data)
+            report = json.dumps({"entries": missing, "bytes": offset - after.offset}).encode()
+            found.insert(0, Entry(first.seq - 1, offset, Kind.GAP, 0, first.time, report))
+        return found
+
+    async def follow(self, after: Cursor | None = None) -> AsyncIterator[list[Entry]]:
+        """Yield batches of entries after `after` (default: from the start) as they come, until the end was seen.
+
+        A slow follower holds up nobody: what it misses comes as a GAP. Cancelling leaves nothing behind.
+        """
+        at = self.start if after is None else after
+        while True:
+            batch = self.read(at)
+            if batch:
+                at = Cursor(self.epoch, batch[-1].seq, batch[-1].offset)
+                yield batch
+            elif self._ended_at is not None:
+                return
+            else:
+                await self._change()
+
+    def close(self) -> None:
+        """Give back memory and disk, and end every follower."""
+        self.end()
+        self._head.clear()
+        self._tail.clear()
+        self._seq, self._head_size, self._tail_size = 0, 0, 0
+        if self._ring is not None:
+            self._ring.close()
+            self._ring = None
+
+    async def _change(self) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
+        try:
+            await waiter
+        finally:
+            self._waiters.discard(waiter)
+
+    def _wake(self) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters.clear()
+
+    def _trim(self) -> None:
+        bound = max(self._limits.memory - self._head_size, 0)
+        while self._tail_size > bound and len(self._tail) > 1:
+            entry = self._tail.popleft()
+            self._tail_size -= len(entry.data) + _ENTRY_COST
+            if self._limits.disk and len(entry.data) + _HEAD.size <= self._limits.disk:
+                self._spill(entry)
+
+    def _spill(self, entry: Entry) -> None:
+        if self._ring is None:
+            self._ring = _Ring(self._limits.disk, self._limits.spill_dir)
+        self._ring.append(entry)
+
+    def _from_head(self, after: int, limit: int) -> list[Entry]:
+        return _take(iter(self._head[after:]), limit)  # the head holds entries 1, 2, 3, ...
+
+    def _from_ring(self, after: int, limit: int) -> list[Entry]:
+        if self._ring is None or (self._tail and after >= self._tail[0].seq - 1):
+            return []
+        return self._ring.read(after, limit)
+
+    def _from_tail(self, after: int, limit: int) -> list[Entry]:
+        skip = max(after - self._tail[0].seq + 1, 0)
+        return _take((self._tail[i] for i in range(skip, len(self._tail))), limit)
+
+
+def _take(entries: Iterator[Entry], limit: int) -> list[Entry]:
+    found, size = list[Entry](), 0
+    for entry in entries:
+        found.append(entry)
+        size += len(entry.data) + _HEAD.size
+        if size >= limit:
+            break
+    return found

@@ -1,0 +1,98 @@
+"""What a sandbox is asked to be, and what is known of one that exists: plain data, no IO."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Literal
+
+from sandcell_container.errors import ErrorCode, error
+
+__all__ = ["GuestCommand", "Limits", "OnRelease", "SandboxSpec", "Status", "parse_size"]
+
+OnRelease = Literal["remove", "stop", "keep"]
+Status = Literal["creating", "running", "stopped", "failed", "removed"]
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KiB|MiB|GiB|TiB|KB|MB|GB|TB)?", re.ASCII)
+_UNIT = {
+    "B": 1,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "TiB": 2**40,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+}
+
+
+def parse_size(size: str | int, *, what: str = "size") -> int:
+    """Return `size` in bytes: an int of bytes, or text such as "512MiB" or "2GiB".
+
+    Raises:
+        InvalidRequest (INVALID_ARGUMENT): it is neither, or not above zero.
+    """
+    if isinstance(size, int):
+        count = size
+    else:
+        match = _SIZE.fullmatch(size.strip())
+        if match is None:
+            raise error(
+                ErrorCode.INVALID_ARGUMENT,
+                f"{what}={size[:40]!r} is no size",
+                hint='bytes, or text such as "512MiB"',
+            )
+        count = int(float(match[1]) * _UNIT[match[2] or "B"])
+    if count <= 0:
+        raise error(ErrorCode.INVALID_ARGUMENT, f"{what}={size!r} has to be above zero")
+    return count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What the sandbox may use; None is no limit of ours. Sizes in bytes, `cpus` in cores."""
+
+    cpus: float | None = None
+    memory: int | None = None
+    disk: int | None = None
+    pids: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuestCommand:
+    """How an engine starts the guest without knowing it: this room must not import what stands above it.
+
+    `module` and `function` name the callable `(GuestBoot, listener, spawner) -> None` that serves until the
+    sandbox ends; `preload` names modules worth importing before a fork; `runtime_dir` is the folder of
+    `sandcell_runtime`, which user code may see.
+    """
+
+    module: str
+    function: str
+    runtime_dir: str
+    preload: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxSpec:
+    """One sandbox as asked for. Durations in seconds.
+
+    `grace` is how long the guest goes on without a lease once it has had one. `env` and `secrets` are given
+    to user code only. `python` is the interpreter whose environment user code gets (engine `local`).
+    """
+
+    id: str
+    name: str
+    guest: GuestCommand
+    image: str | None = None
+    limits: Limits = field(default_factory=Limits)
+    strict: bool = False
+    env: dict[str, str] = field(default_factory=dict[str, str])
+    hostname: str = "sandbox"
+    python: str | None = None
+    default_timeout: float | None = 300.0
+    idle_timeout: float | None = 600.0
+    grace: float = 0.0
+    on_release: OnRelease = "remove"
+    start_timeout: float = 60.0

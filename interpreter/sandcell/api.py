@@ -1,0 +1,179 @@
+"""Bodies of the HTTP interface, typed once: the guest checks with them, the client decodes with them.
+
+Times are seconds since the epoch (UTC), durations seconds, sizes bytes. Source: CONTRACT sections 1 and 3.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from sandcell_container.end import End
+
+__all__ = [
+    "ContextInfo",
+    "CreateContext",
+    "CreateExecution",
+    "CreateFront",
+    "ExecRequest",
+    "ExecutionInfo",
+    "FilePath",
+    "FrontInfo",
+    "ListFiles",
+    "SandboxInfo",
+    "SendInput",
+]
+
+
+class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A request body: an unknown field is an error, because it is a misspelt one."""
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """A response body: unknown fields are ignored, so a newer guest can say more."""
+
+
+# --- executions and contexts
+
+
+class CreateExecution(Body, frozen=True, kw_only=True):
+    """POST /v1/executions. An unset `timeout` is the sandbox's default, None is no limit."""
+
+    code: str
+    id: str | None = None
+    language: str = "python"
+    context: str | None = None
+    fresh: bool = False
+    env: dict[str, str | None] | None = None
+    cwd: str | None = None
+    timeout: float | UnsetType | None = UNSET
+    queue_timeout: float | None = None
+    on_busy: Literal["wait", "reject"] = "wait"
+    on_disconnect: Literal["continue", "interrupt"] = "continue"
+    allow_stdin: bool = False
+    store_history: bool = True
+    origin: str = "sdk"
+    want: tuple[str, ...] = ("value",)  # extras that only runs of the SDK ask for: value data chart
+
+
+class ExecutionInfo(Answer, frozen=True, kw_only=True):
+    """One execution: `position` in its queue while it waits."""
+
+    id: str
+    context_id: str
+    origin: str
+    status: Literal["queued", "running", "ended"]
+    created_at: float
+    started_at: float | None = None
+    position: int | None = None
+    end: End | None = None
+
+
+class SendInput(Body, frozen=True, kw_only=True):
+    text: str
+
+
+class CreateContext(Body, frozen=True, kw_only=True):
+    language: str = "python"
+    id: str | None = None
+    cwd: str = "/workspace"
+    env: dict[str, str | None] | None = None
+    memory: int | None = None
+
+
+class ContextInfo(Answer, frozen=True, kw_only=True):
+    id: str
+    language: str
+    status: Literal["starting", "idle", "busy", "dead", "deleted"]
+    cwd: str
+    created_at: float
+    pid: int | None = None
+    execution_count: int = 0
+    queued: int = 0
+    starts: int = 0
+    end: End | None = None
+
+
+# --- fronts
+
+
+class CreateFront(Body, frozen=True, kw_only=True):
+    """POST /v1/fronts: a Jupyter kernel as a front end sees it, on the context `context` (default: the sandbox's own)."""
+
+    id: str | None = None
+    context: str | None = None
+    language: str = "python"
+
+
+class FrontInfo(Answer, frozen=True, kw_only=True):
+    id: str
+    context_id: str
+    language: str
+    epoch: str
+    created_at: float
+    connections: int = 0
+
+
+# --- commands
+
+
+class ExecRequest(Body, frozen=True, kw_only=True):
+    """POST /v1/exec. `stdin` is base64, None closes it at once. `stream` sends output as it comes, uncut."""
+
+    command: str | tuple[str, ...]
+    id: str | None = None
+    cwd: str | None = None
+    env: dict[str, str | None] | None = None
+    stdin: bytes | None = None
+    timeout: float | UnsetType | None = UNSET
+    max_output: int | None = None
+    stream: bool = False
+
+
+# --- files
+
+
+class FilePath(Body, frozen=True, kw_only=True):
+    path: str
+
+
+class ListFiles(Body, frozen=True, kw_only=True):
+    path: str = "."
+    recursive: bool = False
+    hidden: bool = True
+
+
+# --- the sandbox
+
+
+class SandboxInfo(Answer, frozen=True, kw_only=True):
+    """GET /v1/info. `memory` and `disk` speak of the sandbox, never of the host; None where unlimited."""
+
+    id: str
+    name: str
+    status: str
+    engine: str
+    created_at: float
+    started_at: float
+    version: str
+    image: str | None = None
+    starts: int = 1
+    owner: str | None = None
+    network: str = "none"
+    limits: dict[str, Any] = {}
+    isolation: dict[str, Any] = {}
+    os: str = ""
+    kernel: str = ""
+    arch: str = ""
+    hostname: str = ""
+    user: str = ""
+    workdir: str = ""
+    python: str = ""
+    node: str | None = None
+    tools: tuple[str, ...] = ()
+    memory: dict[str, int | None] = {}
+    disk: dict[str, int | None] = {}
+    ports: tuple[int, ...] = ()
+    warnings: tuple[str, ...] = ()

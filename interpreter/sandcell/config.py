@@ -1,0 +1,106 @@
+"""The one place for configuration: every default with its unit, overridable as SANDCELL_<FIELD>."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from sandcell_container.errors import ErrorCode, error
+from sandcell_container.spec import parse_size
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Config"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Settings of a host program and of the guests that it makes. Durations in seconds, sizes in bytes.
+
+    Source of the defaults: CONTRACT section 5.
+    """
+
+    # which sandbox
+    engine: str = "auto"
+    image: str | None = None
+    url: str | None = None
+    token: str | None = None
+    sandbox: str | None = None
+    context: str | None = None
+    # the host program
+    state_dir: str | None = None  # where sandboxes of this machine are recorded; default below XDG_STATE_HOME
+    first_uid: int = 61200  # a root host program gives each sandbox a uid of its own from here
+    uid_count: int = 1000
+    log_level: str = "WARNING"
+    log_format: str = "text"
+    start_timeout: float = 60.0
+    connect_timeout: float = 10.0  # reaching a guest
+    reply_timeout: float = 30.0  # a guest that answers nothing at all to a request that does not wait
+    # the guest
+    default_timeout: float = 300.0
+    idle_timeout: float = 600.0
+    lease_grace: float = 0.0  # a gateway sets 60
+    journal_memory: int = 2**20
+    journal_disk: int = 64 * 2**20
+    max_output: int = 2**20  # each stream of an exec, in the answer
+    max_output_limit: int = 64 * 2**20
+    max_body: int = 8 * 2**20  # a request body that is not a file
+    max_text_result: int = 2**20
+    max_image_result: int = 10 * 2**20
+    max_queue: int = 64  # of a context, of a session
+    max_records: int = 200  # finished records kept of each kind
+    max_message: int = 64 * 2**20  # one message of a kernel, 200 MB floods are cut here
+    kill_grace: float = 2.0
+    interrupt_grace: float = 5.0
+    spawn_timeout: float = 10.0  # one start of a process by the spawner
+    kernel_start_timeout: float = 60.0
+    inspect_timeout: float = 1.0  # complete and inspect, empty after
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str] | None = None) -> Config:
+        """Read SANDCELL_<FIELD> of every field from `environ` (default: the process's own).
+
+        Raises:
+            InvalidRequest (INVALID_ARGUMENT): a value does not fit its field.
+        """
+        return cls.from_settings(settings_of(os.environ if environ is None else environ))
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, str]) -> Config:
+        """Read fields from text by their own names, as `GuestBoot.settings` carries them."""
+        hints = get_type_hints(cls)
+        known = {field.name for field in fields(cls)}
+        return cls(
+            **{name: _value(name, text, hints[name]) for name, text in settings.items() if name in known}
+        )
+
+    @property
+    def state_path(self) -> Path:
+        """The folder of the registry on this machine."""
+        if self.state_dir:
+            return Path(self.state_dir)
+        base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+        return Path(base) / "sandcell"
+
+
+def settings_of(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the SANDCELL_<FIELD> variables of `environ` by field name, empty ones left out."""
+    names = (field.name for field in fields(Config))
+    found = ((name, environ.get(f"SANDCELL_{name.upper()}")) for name in names)
+    return {name: text for name, text in found if text}
+
+
+def _value(name: str, text: str, hint: Any) -> Any:
+    try:
+        if hint is int:
+            return parse_size(text, what=name)
+        if hint is float:
+            return float(text)
+    except ValueError:
+        raise error(
+            ErrorCode.INVALID_ARGUMENT, f"SANDCELL_{name.upper()}={text[:40]!r} is no number of seconds"
+        ) from None
+    return text

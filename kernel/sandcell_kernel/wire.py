@@ -1,0 +1,194 @@
+"""Jupyter messages as frames: parse, sign, build. No socket is known here.
+
+Source: https://jupyter-client.readthedocs.io/en/stable/messaging.html#the-wire-protocol (5.5).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import uuid
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["PROTOCOL_VERSION", "BadMessage", "Header", "Message", "Signer", "new_header", "new_message"]
+
+PROTOCOL_VERSION = "5.5"
+DELIMITER = b"<IDS|MSG>"
+EMPTY = b"{}"
+
+
+class BadMessage(ValueError):
+    """Frames that are no Jupyter message, or whose signature is wrong."""
+
+
+class Header(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The header of a message; fields that are not named here are ignored, as the protocol asks."""
+
+    msg_id: str
+    msg_type: str
+    session: str = ""
+    username: str = ""
+    date: str = ""
+    version: str = ""
+    subshell_id: str | None = None
+
+
+_decode_header = msgspec.json.Decoder(Header).decode
+_encode = msgspec.json.encode
+
+
+class Message:
+    """One message: four JSON frames exactly as they came, and buffers. Decoded only where somebody looks."""
+
+    __slots__ = ("_content", "_head", "_parent", "buffers", "content", "header", "metadata", "parent_header")
+
+    def __init__(
+        self,
+        header: bytes,
+        parent_header: bytes = EMPTY,
+        metadata: bytes = EMPTY,
+        content: bytes = EMPTY,
+        buffers: Sequence[bytes] = (),
+    ) -> None:
+        self.header = header
+        self.parent_header = parent_header
+        self.metadata = metadata
+        self.content = content
+        self.buffers = tuple(buffers)
+        self._head: Header | None = None
+        self._parent: Header | None = None
+        self._content: dict[str, Any] | None = None
+
+    @property
+    def head(self) -> Header:
+        """The decoded header. Raises BadMessage where it is none."""
+        if self._head is None:
+            try:
+                self._head = _decode_header(self.header)
+            except msgspec.MsgspecError as problem:
+                raise BadMessage(f"the header is not valid: {problem}") from problem
+        return self._head
+
+    @property
+    def parent(self) -> Header | None:
+        """The decoded parent header, or None where there is no parent."""
+        if self._parent is None and len(self.parent_header) > 2:
+            try:
+                self._parent = _decode_header(self.parent_header)
+            except msgspec.MsgspecError:
+                return None
+        return self._parent
+
+    @property
+    def msg_type(self) -> str:
+        return self.head.msg_type
+
+    @property
+    def msg_id(self) -> str:
+        return self.head.msg_id
+
+    @property
+    def parent_id(self) -> str:
+        """The `msg_id` of the request that this answers, "" where there is none."""
+        return self.parent.msg_id if self.parent is not None else ""
+
+    def body(self) -> dict[str, Any]:
+        """The decoded content. Raises BadMessage where it is no JSON object."""
+        if self._content is None:
+            self._content = _decode_object(self.content, "content")
+        return self._content
+
+    def meta(self) -> dict[str, Any]:
+        """The decoded metadata. Raises BadMessage where it is no JSON object."""
+        return _decode_object(self.metadata, "metadata")
+
+    def with_content(self, content: dict[str, Any]) -> Message:
+        """Return this message with another content and everything else byte for byte the same."""
+        return Message(self.header, self.parent_header, self.metadata, _encode(content), self.buffers)
+
+    def parts(self) -> list[bytes]:
+        """Return `[header, parent_header, metadata, content, buffer...]`."""
+        return [self.header, self.parent_header, self.metadata, self.content, *self.buffers]
+
+    @classmethod
+    def from_parts(cls, parts: Sequence[bytes]) -> Message:
+        if len(parts) < 4:
+            raise BadMessage(f"a message has at least 4 parts, this one {len(parts)}")
+        return cls(parts[0], parts[1], parts[2], parts[3], parts[4:])
+
+    def __repr__(self) -> str:
+        return (
+            f"Message({self.header[:160]!r}, content={len(self.content)} bytes, buffers={len(self.buffers)})"
+        )
+
+
+def _decode_object(text: bytes, what: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
+        raise BadMessage(f"the {what} is no JSON object: {problem}") from problem
+
+
+def new_header(msg_type: str, *, session: str) -> Header:
+    return Header(
+        msg_id=uuid.uuid4().hex,
+        msg_type=msg_type,
+        session=session,
+        username="sandcell",
+        date=datetime.now(UTC).isoformat(),
+        version=PROTOCOL_VERSION,
+    )
+
+
+def new_message(
+    msg_type: str,
+    content: dict[str, Any],
+    *,
+    session: str,
+    parent: bytes = EMPTY,
+    metadata: dict[str, Any] | None = None,
+    buffers: Sequence[bytes] = (),
+) -> Message:
+    """Make a message of ours; `parent` is the header of the request as it came, byte for byte."""
+    header = _encode(new_header(msg_type, session=session))
+    return Message(header, parent, _encode(metadata) if metadata else EMPTY, _encode(content), buffers)
+
+
+class Signer:
+    """Signs and checks the frames of one hop. An empty key signs nothing, as the protocol says."""
+
+    def __init__(self, key: bytes) -> None:
+        self._base = hmac.new(key, digestmod=hashlib.sha256) if key else None
+
+    def sign(self, parts: Sequence[bytes]) -> bytes:
+        """Return the signature over the four JSON frames; buffers are not signed."""
+        if self._base is None:
+            return b""
+        digest = self._base.copy()
+        for part in parts[:4]:
+            digest.update(part)
+        return digest.hexdigest().encode()
+
+    def pack(self, message: Message, identities: Sequence[bytes] = ()) -> list[bytes]:
+        """Return the frames to send: identities, delimiter, signature, parts."""
+        parts = message.parts()
+        return [*identities, DELIMITER, self.sign(parts), *parts]
+
+    def unpack(self, frames: Sequence[bytes]) -> tuple[list[bytes], Message]:
+        """Return `(identities, message)`. Raises BadMessage for a wrong shape or signature."""
+        try:
+            at = list(frames).index(DELIMITER)
+        except ValueError:
+            raise BadMessage("no <IDS|MSG> delimiter") from None
+        if len(frames) < at + 6:
+            raise BadMessage(f"{len(frames) - at - 1} frames after the delimiter, at least 5 are needed")
+        parts = frames[at + 2 :]
+        if not hmac.compare_digest(frames[at + 1], self.sign(parts)):
+            raise BadMessage("the signature is wrong")
+        return list(frames[:at]), Message.from_parts(parts)
