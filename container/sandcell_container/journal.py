@@ -10,128 +10,26 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import struct
 import tempfile
 import time
 from collections import deque
 from dataclasses import dataclass
-from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from sandcell_container.errors import ErrorCode, error
+from sandcell_container.frames import (
+    FRAME_HEAD,
+    LATE,
+    Cursor,
+    Entry,
+    FrameDecoder,
+    Kind,
+    encode_entry,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
 __all__ = ["LATE", "Cursor", "Entry", "FrameDecoder", "Journal", "JournalLimits", "Kind", "encode_entry"]
-
-LATE = 1  # flag: came after the end of the run that caused it
-
-
-class Kind(IntEnum):
-    """What an entry is; the number travels in the frame. Payloads: docs/protocol.md."""
-
-    GAP = 0
-    STARTED = 1
-    STDOUT = 2
-    STDERR = 3
-    RESULT_ADDED = 4
-    RESULT_UPDATED = 5
-    OUTPUT_CLEARED = 6
-    INPUT_REQUESTED = 7
-    ERROR_RAISED = 8
-    TOOL_CALLED = 9
-    TRUNCATED = 10
-    ENDED = 11
-    STATUS = 12
-    MESSAGE = 13
-    ERROR = 14
-
-
-class Cursor(NamedTuple):
-    """A place between two entries: `seq` entries and `offset` payload bytes lie before it."""
-
-    epoch: str
-    seq: int
-    offset: int
-
-    def __str__(self) -> str:
-        return f"{self.epoch}.{self.seq}.{self.offset}"
-
-    @classmethod
-    def parse(cls, text: str, *, epoch: str) -> Cursor:
-        """Read a cursor that a client sends back.
-
-        Raises:
-            InvalidRequest (STALE_CURSOR): it is malformed, or of another epoch than `epoch`.
-        """
-        head, _, tail = text.rpartition(".")
-        given, _, seq = head.rpartition(".")
-        if given != epoch or not (seq.isascii() and seq.isdigit() and tail.isascii() and tail.isdigit()):
-            raise error(
-                ErrorCode.STALE_CURSOR,
-                f"the cursor {text[:80]!r} is not of this guest",
-                hint="read again from the start, without a cursor",
-                details={"epoch": epoch},
-            )
-        return cls(epoch, int(seq), int(tail))
-
-
-class Entry(NamedTuple):
-    """One entry. `seq` counts from 1, `offset` is the count of payload bytes up to and with this entry,
-    `time` is in seconds since the epoch (UTC)."""
-
-    seq: int
-    offset: int
-    kind: int
-    flags: int
-    time: float
-    data: bytes
-
-
-# length of data, kind, flags, 2 bytes unused, seq, offset, time: 32 bytes, big endian
-_HEAD = struct.Struct("!IBBxxQQd")
-
-
-def encode_entry(entry: Entry) -> bytes:
-    """Return the binary frame of one entry: a 32-byte head and the data."""
-    return (
-        _HEAD.pack(len(entry.data), entry.kind, entry.flags, entry.seq, entry.offset, entry.time) + entry.data
-    )
-
-
-class FrameDecoder:
-    """Bytes in, entries out: the reading side of `encode_entry`, whatever the chunks are."""
-
-    def __init__(self, *, max_frame: int = 256 * 2**20) -> None:
-        self._buffer = bytearray()
-        self._max = max_frame
-
-    def feed(self, chunk: bytes) -> Iterator[Entry]:
-        """Take one chunk and return the entries that are now whole.
-
-        Raises:
-            InternalError: a frame claims more than `max_frame` bytes.
-        """
-        self._buffer += chunk
-        at = 0
-        while len(self._buffer) - at >= _HEAD.size:
-            length, kind, flags, seq, offset, moment = _HEAD.unpack_from(self._buffer, at)
-            if length > self._max:
-                raise error(ErrorCode.INTERNAL, f"a journal frame claims {length} bytes")
-            end = at + _HEAD.size + length
-            if len(self._buffer) < end:
-                break
-            data = bytes(self._buffer[at + _HEAD.size : end])
-            at = end
-            yield Entry(seq, offset, kind, flags, moment, data)
-        if at:
-            del self._buffer[:at]
-
-    @property
-    def pending(self) -> int:
-        """How many bytes of an unfinished frame are held."""
-        return len(self._buffer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +86,7 @@ class _Ring:
             for entry in decoder.feed(chunk):
                 if entry.seq > after:
                     found.append(entry)
-                    size += len(entry.data) + _HEAD.size
+                    size += len(entry.data) + FRAME_HEAD.size
         return found
 
     def close(self) -> None:
@@ -328,7 +226,7 @@ class Journal:
         while self._tail_size > bound and len(self._tail) > 1:
             entry = self._tail.popleft()
             self._tail_size -= len(entry.data) + _ENTRY_COST
-            if self._limits.disk and len(entry.data) + _HEAD.size <= self._limits.disk:
+            if self._limits.disk and len(entry.data) + FRAME_HEAD.size <= self._limits.disk:
                 self._spill(entry)
 
     def _spill(self, entry: Entry) -> None:
@@ -353,7 +251,7 @@ def _take(entries: Iterator[Entry], limit: int) -> list[Entry]:
     found, size = list[Entry](), 0
     for entry in entries:
         found.append(entry)
-        size += len(entry.data) + _HEAD.size
+        size += len(entry.data) + FRAME_HEAD.size
         if size >= limit:
             break
     return found
