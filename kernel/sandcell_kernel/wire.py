@@ -9,14 +9,25 @@ import hashlib
 import hmac
 import uuid
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["PROTOCOL_VERSION", "BadMessage", "Header", "Message", "Signer", "new_header", "new_message"]
+__all__ = [
+    "PROTOCOL_VERSION",
+    "BadMessage",
+    "Channel",
+    "Header",
+    "Message",
+    "Signer",
+    "new_header",
+    "new_message",
+]
+
+Channel = Literal["shell", "control", "iopub", "stdin"]  # the heartbeat carries no messages
 
 PROTOCOL_VERSION = "5.5"
 DELIMITER = b"<IDS|MSG>"
