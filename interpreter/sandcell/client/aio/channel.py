@@ -1,0 +1,101 @@
+"""The rim of the asyncio client: sockets with deadlines, callbacks, local files. Its twin is `blocking/channel.py`.
+
+Bare sockets on the running loop and not streams: a connection then belongs to no loop, so one sandbox serves a
+program that runs a loop, ends it, and runs another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sandcell.client.sockets import connect_now, connect_unix_blocking, is_stale, new_socket
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import AsyncIterator, Callable
+
+    from sandcell.client.protocol import Address
+
+__all__ = ["INTERRUPTS", "Channel", "call", "in_thread", "read_chunks", "write_chunks"]
+
+T = TypeVar("T")
+
+INTERRUPTS: tuple[type[BaseException], ...] = (asyncio.CancelledError,)
+"""What ends a wait from outside."""
+
+_CHUNK = 256 * 2**10
+
+
+class Channel:
+    """One connection. Deadlines are by `time.monotonic()`, None waits for ever; past one is TimeoutError."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+
+    @classmethod
+    async def open(cls, address: Address, deadline: float) -> Channel:
+        """Connect. OSError where nobody listens."""
+        if address.path:
+            made = connect_now(address)
+            if made is None:
+                left = deadline - time.monotonic()
+                made = await asyncio.to_thread(connect_unix_blocking, address, left)
+                made.settimeout(0.0)
+            return cls(made)
+        made = new_socket(address)
+        try:
+            made.settimeout(0.0)
+            async with _until(deadline):
+                await asyncio.get_running_loop().sock_connect(made, (address.host, address.port))
+        except BaseException:
+            made.close()
+            raise
+        return cls(made)
+
+    async def send(self, data: bytes, deadline: float | None) -> None:
+        async with _until(deadline):
+            await asyncio.get_running_loop().sock_sendall(self._socket, data)
+
+    async def receive(self, deadline: float | None) -> bytes:
+        """Return what came, b"" at the end of the connection."""
+        async with _until(deadline):
+            return await asyncio.get_running_loop().sock_recv(self._socket, _CHUNK)
+
+    def is_stale(self) -> bool:
+        return is_stale(self._socket)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def _until(deadline: float | None) -> asyncio.Timeout:
+    return asyncio.timeout(None if deadline is None else deadline - time.monotonic())
+
+
+async def call(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a callback of the caller's, which may be a coroutine function."""
+    result = function(*args)
+    return await result if inspect.isawaitable(result) else result
+
+
+async def in_thread(function: Callable[..., T], *args: Any) -> T:
+    """Call what blocks. Cancelling does not stop it."""
+    return await asyncio.to_thread(function, *args)
+
+
+async def read_chunks(path: str) -> AsyncIterator[bytes]:
+    """Yield a local file in pieces."""
+    with await asyncio.to_thread(Path(path).open, "rb") as file:
+        while chunk := await asyncio.to_thread(file.read, _CHUNK):
+            yield chunk
+
+
+async def write_chunks(path: str, chunks: AsyncIterator[bytes]) -> None:
+    """Write a local file from pieces."""
+    with await asyncio.to_thread(Path(path).open, "wb") as file:
+        async for chunk in chunks:
+            await asyncio.to_thread(file.write, chunk)

@@ -1,0 +1,245 @@
+# Made from ../aio/transport.py by `python -m sandcell.client.generate`: change that file, not this one.
+"""Requests to one guest over kept connections: what is sent again and what must not be, and how a guest is missed."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, TypeVar
+
+from sandcell.client.blocking.channel import Channel
+from sandcell.client.protocol import (
+    Address,
+    Conversation,
+    Cut,
+    Head,
+    Mark,
+    Request,
+    decode_body,
+    error_of,
+    gone,
+    unreachable,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sandcell.client.protocol import Admitted
+
+__all__ = ["Answer", "Transport"]
+
+T = TypeVar("T")
+
+_KEPT = 16  # idle connections: more than this many at once are rare, and each holds a descriptor at the guest
+_TRIES = 3  # a kept connection that the guest had closed, then two new ones
+
+
+class Transport:
+    """The way to one guest; usable from several threads and loops. Timeouts in seconds."""
+
+    def __init__(self, address: Address, token: str, *, connect_timeout: float, reply_timeout: float) -> None:
+        self.address = address
+        self.reply_timeout = reply_timeout
+        self._token = token
+        self._connect_timeout = connect_timeout
+        self._kept: list[
+            _Connection
+        ] = []  # append and pop only: atomic, so a lock cannot survive a fork held
+
+    def call(self, request: Request, answer: type[T]) -> T:
+        """Send `request` and return its answer as `answer`."""
+        return decode_body(self.fetch(request), answer)
+
+    def fetch(self, request: Request) -> bytes:
+        """Send `request` and return the body of its answer."""
+        opened = self.open(request)
+        try:
+            return opened.read_all()
+        except Cut as cut:
+            raise unreachable(self.address, str(cut), admitted=True) from cut
+        finally:
+            opened.close()
+
+    def open(self, request: Request, *, chunks: Iterator[bytes] | None = None) -> Answer:
+        """Send `request` and return its answer when its head is there; close it.
+
+        A connection that breaks before the head is there is replaced and the request sent again where that
+        is safe. `chunks` is the body of a streamed request, which is never sent again.
+
+        Raises:
+            SandcellError: the one that the guest answered; SANDBOX_GONE when nothing listens there any more;
+                UNREACHABLE when it does not answer in time, with `details.admitted`.
+        """
+        admitted: Admitted = False
+        why = ""
+        for _ in range(_TRIES):
+            connection = self._take(admitted)
+            try:
+                head = self._begin(connection, request, chunks)
+            except (Cut, TimeoutError) as problem:
+                connection.close()
+                admitted = "unknown"
+                why = str(problem)
+                if isinstance(problem, TimeoutError) or not request.repeatable or chunks is not None:
+                    raise unreachable(self.address, why, admitted=admitted) from problem
+            except BaseException:
+                connection.close()
+                raise
+            else:
+                return self._accept(Answer(self, connection, head))
+        raise unreachable(self.address, why, admitted=admitted)
+
+    def close(self) -> None:
+        """Close the kept connections; the transport stays usable."""
+        while self._kept:
+            self._kept.pop().close()
+
+    def give_back(self, connection: _Connection) -> None:
+        """Keep a connection that can serve again, close another."""
+        if connection.conversation.reusable and len(self._kept) < _KEPT:
+            connection.conversation.recycle()
+            self._kept.append(connection)
+        else:
+            connection.close()
+
+    def connect(self, *, admitted: Admitted = False) -> _Connection:
+        """Return a new connection."""
+        deadline = time.monotonic() + self._connect_timeout
+        try:
+            channel = Channel.open(self.address, deadline)
+        except TimeoutError as problem:
+            raise unreachable(self.address, str(problem), admitted=admitted) from problem
+        except OSError as problem:
+            if self.address.path:
+                raise gone(self.address, admitted=admitted) from problem
+            raise unreachable(self.address, str(problem), admitted=admitted) from problem
+        return _Connection(channel, Conversation(self.address, self._token))
+
+    def _take(self, admitted: Admitted) -> _Connection:
+        while self._kept:
+            try:
+                kept = self._kept.pop()
+            except IndexError:  # another thread was faster
+                break
+            if not kept.channel.is_stale():
+                return kept
+            kept.close()
+        return self.connect(admitted=admitted)
+
+    def _begin(self, connection: _Connection, request: Request, chunks: Iterator[bytes] | None) -> Head:
+        deadline = None if request.waits else time.monotonic() + self.reply_timeout
+        connection.send(connection.conversation.begin(request), deadline)
+        if chunks is not None:
+            self._upload(connection, chunks)
+            deadline = time.monotonic() + self.reply_timeout
+        head = connection.next_part(deadline)
+        if not isinstance(head, Head):
+            raise Cut("the answer has no head")
+        return head
+
+    def _upload(self, connection: _Connection, chunks: Iterator[bytes]) -> None:
+        try:
+            for chunk in chunks:
+                deadline = time.monotonic() + self.reply_timeout
+                connection.send(connection.conversation.chunk(chunk), deadline)
+            deadline = time.monotonic() + self.reply_timeout
+            connection.send(connection.conversation.end(), deadline)
+        except Cut:
+            return  # the guest has refused already, and its answer says why: that is read next
+
+    def _accept(self, answer: Answer) -> Answer:
+        if answer.head.status < 400:
+            return answer
+        try:
+            body = answer.read_all()
+        except Cut:
+            body = b""
+        finally:
+            answer.close()
+        raise error_of(answer.head.status, body)
+
+
+class Answer:
+    """An answer whose head is there; its body is read in pieces or at once. Close it."""
+
+    def __init__(self, transport: Transport, connection: _Connection, head: Head) -> None:
+        self.head = head
+        self._transport = transport
+        self._connection: _Connection | None = connection
+
+    def read(self, deadline: float | None) -> bytes:
+        """Return the next piece of the body, b"" at its end.
+
+        Raises:
+            Cut: the connection broke before the end.
+            TimeoutError: nothing came until `deadline` (`time.monotonic()`); the answer is of no use then.
+        """
+        connection = self._connection
+        if connection is None:
+            return b""
+        try:
+            part = connection.next_part(deadline)
+        except BaseException:
+            self.close()
+            raise
+        if isinstance(part, bytes):
+            return part
+        self._connection = None
+        self._transport.give_back(connection)
+        return b""
+
+    def read_all(self) -> bytes:
+        """Return the whole body."""
+        deadline = time.monotonic() + self._transport.reply_timeout
+        parts = list[bytes]()
+        try:
+            while part := self.read(deadline):
+                parts.append(part)
+        except TimeoutError as problem:
+            raise unreachable(self._transport.address, str(problem), admitted=True) from problem
+        return b"".join(parts)
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield the body piece by piece; UNREACHABLE where it breaks off or stalls."""
+        address, patience = self._transport.address, self._transport.reply_timeout
+        try:
+            while part := self.read(time.monotonic() + patience):
+                yield part
+        except (Cut, TimeoutError) as problem:
+            raise unreachable(address, str(problem), admitted=True) from problem
+
+    def close(self) -> None:
+        """Give it up; a connection in the middle of a body is closed, which the guest notices."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+class _Connection:
+    """One connection and what was said on it. What breaks it is Cut, but for a deadline: TimeoutError."""
+
+    def __init__(self, channel: Channel, conversation: Conversation) -> None:
+        self.channel = channel
+        self.conversation = conversation
+
+    def send(self, data: bytes, deadline: float | None) -> None:
+        try:
+            self.channel.send(data, deadline)
+        except TimeoutError:
+            raise
+        except OSError as problem:
+            raise Cut(str(problem)) from problem
+
+    def next_part(self, deadline: float | None) -> Head | bytes | Mark:
+        while True:
+            part = self.conversation.next_part()
+            if part is not Mark.NEED_DATA:
+                return part
+            try:
+                self.conversation.feed(self.channel.receive(deadline))
+            except TimeoutError:
+                raise
+            except OSError as problem:
+                raise Cut(str(problem)) from problem
+
+    def close(self) -> None:
+        self.channel.close()
