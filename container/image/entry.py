@@ -1,0 +1,114 @@
+"""PID 1 of a Sandcell container: starts the guest, then becomes the spawner and is the user for good.
+
+Runs as root with no capability but SETUID and SETGID, by the system's Python with the standard library alone, and
+holds root for as long as it takes to become the others. What must never happen here: anything of the user's
+environment is imported or executed before the identity has changed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pwd
+import socket
+import sys
+from typing import NamedTuple, NoReturn
+
+_MOUNT = "/run/sandcell/host"  # the host's folder: boot.json comes from it, guest.sock and guest.log go to it
+_GUEST_PYTHON = "/opt/sandcell/bin/python"
+_SPAWNER = "/opt/sandcell/spawner.py"
+_SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
+_PR_SET_NO_NEW_PRIVS = 38
+_BACKLOG = 128
+
+
+class HostFiles(NamedTuple):
+    """Descriptors of what the host's folder gives and gets."""
+
+    boot: int
+    listener: int
+    log: int
+
+
+def main() -> NoReturn:
+    files = open_host_files(_MOUNT)
+    os.dup2(files.log, 2)  # whatever fails from here on, the engine can read it
+    guest_end, spawner_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if os.fork() == 0:
+        become_guest(files, guest_end.detach())
+    become_spawner(spawner_end.detach())
+
+
+def open_host_files(folder: str) -> HostFiles:
+    """Read, bind and open in the host's folder as the one who owns it there.
+
+    Root without DAC_OVERRIDE may not enter a 0700 folder of somebody else, and its owner may not walk the path to
+    it; so it is opened by the first and entered by the second.
+    """
+    handle = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    owner = os.fstat(handle).st_uid
+    os.seteuid(owner)
+    try:
+        os.fchdir(handle)
+        return HostFiles(_copy_of("boot.json"), _listen_on("guest.sock"), _append_to("guest.log"))
+    finally:
+        os.seteuid(0)
+        os.chdir("/")
+        os.close(handle)
+
+
+def become_guest(files: HostFiles, spawner_fd: int) -> NoReturn:
+    """Turn into the guest, in an environment that user code can neither write nor read."""
+    guest = pwd.getpwnam("guest")
+    _become(guest)
+    for fd in (files.boot, files.listener, spawner_fd):
+        os.set_inheritable(fd, True)
+    environment = {"PATH": _SYSTEM_PATH, "LANG": "C.UTF-8", "HOME": guest.pw_dir, "TMPDIR": guest.pw_dir}
+    options = [f"--boot-fd={files.boot}", f"--listen-fd={files.listener}", f"--spawner-fd={spawner_fd}"]
+    os.execve(_GUEST_PYTHON, [_GUEST_PYTHON, "-I", "-m", "sandcell.guest", *options], environment)
+
+
+def become_spawner(socket_fd: int) -> NoReturn:
+    """Turn into the spawner: PID 1 for the container's life, with the user's identity and no way back."""
+    user = pwd.getpwnam("user")
+    _become(user)
+    os.set_inheritable(socket_fd, True)
+    argv = [sys.executable, "-I", "-S", _SPAWNER, str(socket_fd), "keepers"]
+    os.execve(sys.executable, argv, {"PATH": _SYSTEM_PATH, "LANG": "C.UTF-8", "HOME": user.pw_dir})
+
+
+def _become(identity: pwd.struct_passwd) -> None:
+    os.setgroups([])
+    os.setresgid(identity.pw_gid, identity.pw_gid, identity.pw_gid)
+    os.setresuid(identity.pw_uid, identity.pw_uid, identity.pw_uid)
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_NO_NEW_PRIVS)")
+
+
+def _copy_of(name: str) -> int:
+    """Return a descriptor at the start of a copy, so that the guest needs no right to the file."""
+    with open(name, "rb") as source:
+        text = source.read()
+    copy = os.memfd_create(name)
+    os.write(copy, text)
+    os.lseek(copy, 0, os.SEEK_SET)
+    return copy
+
+
+def _listen_on(name: str) -> int:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    if os.path.lexists(name):  # of the container's last start
+        os.unlink(name)
+    old = os.umask(0o177)
+    listener.bind(name)
+    os.umask(old)
+    listener.listen(_BACKLOG)
+    return listener.detach()
+
+
+def _append_to(name: str) -> int:
+    return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+
+
+if __name__ == "__main__":
+    main()
