@@ -89,6 +89,10 @@ types: $(dev)
 	$(bin)/mypy
 	$(bin)/pyright --pythonpath $(bin)/python
 
+# The blocking client is made from the asyncio one.
+generated: $(dev)
+	$(bin)/python -m sandcell.client.generate --check
+
 # --- the tests
 
 unit: $(dev)
