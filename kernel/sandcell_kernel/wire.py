@@ -9,7 +9,7 @@ import hashlib
 import hmac
 import uuid
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -20,6 +20,7 @@ __all__ = [
     "PROTOCOL_VERSION",
     "BadMessage",
     "Channel",
+    "ChannelMessage",
     "Header",
     "Message",
     "Signer",
@@ -123,6 +124,19 @@ class Message:
         """Return this message with another content and everything else byte for byte the same."""
         return Message(self.header, self.parent_header, self.metadata, _encode(content), self.buffers)
 
+    def with_session(self, session: str) -> Message:
+        """Return this message with another session in its header; every other field stays as it came.
+
+        A session that changes reads as "the kernel was restarted", so whoever relays for a kernel speaks as one.
+        Raises BadMessage where the header is no JSON object.
+        """
+        try:
+            fields = msgspec.json.decode(self.header, type=dict[str, msgspec.Raw])
+        except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
+            raise BadMessage(f"the header is no JSON object: {problem}") from problem
+        fields["session"] = msgspec.Raw(_encode(session))
+        return Message(_encode(fields), self.parent_header, self.metadata, self.content, self.buffers)
+
     def parts(self) -> list[bytes]:
         """Return `[header, parent_header, metadata, content, buffer...]`."""
         return [self.header, self.parent_header, self.metadata, self.content, *self.buffers]
@@ -137,6 +151,13 @@ class Message:
         return (
             f"Message({self.header[:160]!r}, content={len(self.content)} bytes, buffers={len(self.buffers)})"
         )
+
+
+class ChannelMessage(NamedTuple):
+    """A message and the channel it travels on."""
+
+    channel: Channel
+    message: Message
 
 
 def _decode_object(text: bytes, what: str) -> dict[str, Any]:
