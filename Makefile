@@ -113,7 +113,7 @@ wheel: $(dev)
 	@rm -rf $(BUILD)/wheel
 
 bench: $(dev)
-	$(bin)/python bench/run.py --out $(BUILD)/bench.json
+	$(bin)/python -m bench.run --out $(BUILD)/bench.json
 
 clean:
 	rm -rf $(VENV) $(BUILD) dist .coverage .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,74 @@
+"""The promises: what of ours is timed, and against what."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from bench.harness import Row, timed
+from jupyter_client.manager import start_new_kernel
+
+from sandcell import Sandbox
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["open_rows"]
+
+
+@contextmanager
+def open_rows(engine: str) -> Iterator[list[Row]]:
+    """Yield the rows, with a sandbox of `engine` and a plain kernel behind them."""
+    manager, kernel = start_new_kernel(kernel_name="python3")
+    try:
+        with Sandbox.create(engine=engine) as sandbox:
+            yield [run_code_row(sandbox, kernel), exec_row(sandbox), import_row()]
+    finally:
+        kernel.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
+def run_code_row(sandbox: Sandbox, kernel: Any) -> Row:
+    def plain() -> None:
+        kernel.execute_interactive("1+1", output_hook=lambda _: None)
+
+    return Row(
+        name='run_code("1+1") / a plain kernel',
+        ours=timed(lambda: sandbox.run_code("1+1")),
+        theirs=timed(plain),
+        bound=1.0,
+        rounds=200,
+    )
+
+
+def exec_row(sandbox: Sandbox) -> Row:
+    return Row(
+        name='exec("true") / subprocess.run',
+        ours=timed(lambda: sandbox.exec("true")),
+        theirs=timed(lambda: subprocess.run(["true"], check=True, capture_output=True)),
+        bound=3.0,
+        rounds=200,
+    )
+
+
+def import_row() -> Row:
+    """`import sandcell` in a fresh interpreter, less what the interpreter itself takes."""
+    return Row(
+        name="import sandcell - a bare start",
+        ours=lambda: _start("import sandcell"),
+        theirs=lambda: _start("pass"),
+        bound=80.0,
+        unit="ms",
+        rounds=20,
+        warm_up=2,
+        difference=True,
+    )
+
+
+def _start(code: str) -> float:
+    begin = time.perf_counter()
+    subprocess.run([sys.executable, "-c", code], check=True)
+    return time.perf_counter() - begin

@@ -1,0 +1,28 @@
+"""Measures what is promised: `python -m bench.run [--engine local] [--out build/bench.json] [--check]`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from bench.harness import measure, print_table, save
+from bench.rows import open_rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--engine", default="local")
+    parser.add_argument("--out", type=Path, help="keep the numbers as JSON")
+    parser.add_argument("--check", action="store_true", help="exit with 1 when a promise was missed")
+    options = parser.parse_args()
+    with open_rows(options.engine) as rows:
+        outcomes = [measure(row) for row in rows]
+    print_table(outcomes)
+    if options.out:
+        save(outcomes, options.out)
+    return int(options.check and not all(each.kept for each in outcomes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,154 @@
+"""What may stand on the command line: verbs, options, help with an example for each. Knows no verb's work."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    _AddParser = Callable[..., argparse.ArgumentParser]
+
+__all__ = ["OWN_FAILURE", "parse"]
+
+OWN_FAILURE = 125
+"""The exit code when the failure is Sandcell's and not that of the code or command; as `docker run` and `env` do."""
+
+_EXIT_CODES = f"""
+exit codes: that of the code or command; 128 and the signal's number when a signal ended it; 124 when its timeout
+passed; {OWN_FAILURE} when Sandcell itself could not do it (`sandcell: CODE: message (hint)` on standard error).
+"""
+
+_RUN = """
+examples:
+  sandcell run script.py
+  sandcell run -c 'import platform; print(platform.node())'
+  sandcell run analysis.ipynb --out done.ipynb
+  sandcell run --sandbox lab -c 'x = 1'; sandcell run --sandbox lab -c 'print(x)'; sandcell rm lab
+"""
+_EXEC = """
+One argument is a line for the shell, several are a program and its arguments.
+
+examples:
+  sandcell exec 'ls -l | head -3'
+  sandcell exec -- ls -l /workspace
+  tar -c . | sandcell exec --stdin --sandbox lab -- tar -x
+"""
+_PS = """
+example:
+  sandcell ps --json
+"""
+_RM = """
+example:
+  sandcell rm lab
+"""
+_INSTALL = """
+examples:
+  sandcell kernel install --sys-prefix      # for the Jupyter in this environment
+  sandcell kernel install --user            # for every Jupyter of this user
+"""
+_DOCTOR = """
+example:
+  sandcell doctor
+
+exit codes: 0 when some engine isolates here, 1 when none does.
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong as every other failure of ours is said, so that no exit code means two things."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        hint = f"{self.prog} --help shows examples"
+        self.exit(OWN_FAILURE, f"sandcell: INVALID_ARGUMENT: {message} ({hint})\n")
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Return the options of `argv`; `verb` names the command, what follows the first `--` is in `rest`.
+
+    Ends the process for --help and --version (0) and for what it cannot read (125).
+    """
+    given = list(argv)
+    cut = given.index("--") if "--" in given else len(given)
+    options = _parser().parse_args(given[:cut])
+    options.rest = given[cut + 1 :]
+    return options
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="sandcell", description="Run code in a sandbox.", allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"sandcell {version('sandcell')}")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND")
+    _add_run(verbs.add_parser)
+    _add_exec(verbs.add_parser)
+    _add_sandboxes(verbs.add_parser)
+    _add_kernel(verbs.add_parser)
+    _add_verb(
+        verbs.add_parser, "doctor", "tell which engines work here, why others do not, and what to do", _DOCTOR
+    )
+    return parser
+
+
+def _add_run(add: _AddParser) -> None:
+    run = _add_verb(add, "run", "run Python code or a notebook", _RUN + _EXIT_CODES)
+    what = run.add_mutually_exclusive_group(required=True)
+    what.add_argument(
+        "file", nargs="?", type=Path, metavar="FILE", help="a Python file, a notebook, - for standard input"
+    )
+    what.add_argument("-c", dest="code", metavar="CODE", help="code to run")
+    run.add_argument("--out", type=Path, metavar="FILE", help="where the executed notebook goes")
+    run.add_argument("--json", action="store_true", help="print the whole result as JSON")
+    _add_place(run)
+
+
+def _add_exec(add: _AddParser) -> None:
+    command = _add_verb(add, "exec", "run a command", _EXEC + _EXIT_CODES)
+    command.add_argument(
+        "command", nargs="*", metavar="COMMAND", help="with options of its own it follows --"
+    )
+    command.add_argument("--stdin", action="store_true", help="give it this standard input")
+    command.add_argument("--cwd", metavar="FOLDER", help="where it runs, below /workspace unless absolute")
+    _add_place(command)
+
+
+def _add_place(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "--sandbox", metavar="NAME", help="a sandbox of this name, made if there is none, and kept"
+    )
+    verb.add_argument(
+        "--engine", metavar="NAME", help="auto (default), local, docker, or process: no isolation"
+    )
+    verb.add_argument("--timeout", type=float, metavar="SECONDS", help="default 300")
+
+
+def _add_sandboxes(add: _AddParser) -> None:
+    listing = _add_verb(add, "ps", "list the sandboxes of this machine", _PS)
+    listing.add_argument("--json", action="store_true", help="print them as JSON")
+    removal = _add_verb(add, "rm", "end sandboxes and everything in them", _RM)
+    removal.add_argument("names", nargs="+", metavar="NAME", help="a name or an id")
+
+
+def _add_kernel(add: _AddParser) -> None:
+    kernel = _add_verb(add, "kernel", "the Jupyter kernel", "")
+    inner = kernel.add_subparsers(dest="kernel_verb", required=True, metavar="COMMAND")
+    install = _add_verb(inner.add_parser, "install", "tell Jupyter of the kernel sandcell-python", _INSTALL)
+    where = install.add_mutually_exclusive_group()
+    where.add_argument("--sys-prefix", action="store_true", help="into this environment (default in one)")
+    where.add_argument("--user", action="store_true", help="for this user (default elsewhere)")
+    where.add_argument("--prefix", type=Path, metavar="FOLDER", help="below FOLDER/share/jupyter")
+
+
+def _add_verb(add: _AddParser, name: str, summary: str, examples: str) -> argparse.ArgumentParser:
+    return add(
+        name,
+        help=summary,
+        description=summary[0].upper() + summary[1:] + ".",
+        epilog=examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
