@@ -1,0 +1,214 @@
+"""The kernel of a Python context: a subclass of ipykernel's where its public points allow.
+
+A request's metadata may hold `{"sandcell": {...}}` with `want` (extras for results: "value"), `env` (name to text,
+or to null for unset) and `cwd`, both for this run alone, and `ticket` (raise the execution count, run nothing).
+A reply that refuses to run holds `"sandcell": {"refused": CODE}` beside `ename` and `evalue`.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import TYPE_CHECKING, Any, cast
+
+import zmq
+from ipykernel._version import __version__, version_info
+from ipykernel.displayhook import ZMQShellDisplayHook
+from ipykernel.ipkernel import IPythonKernel
+from ipykernel.kernelapp import IPKernelApp
+from ipykernel.zmqshell import ZMQDisplayPublisher, ZMQInteractiveShell
+from traitlets import Type, Unicode
+
+from sandcell_runtime.formatters import VALUE_MIME, NotPlain, bound_bundle, plain_value
+from sandcell_runtime.scope import CwdRefused, applied_cwd, applied_env
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Mapping
+
+__all__ = ["make_app"]
+
+# 7.0 brought the welcome message on iopub; without it nobody knows when the subscription is there.
+if version_info < (7,):
+    raise ImportError(f"ipykernel {__version__} is older than 7")
+
+_SEND_QUEUE = 100  # messages that wait for a slow reader before the sender does
+
+
+class DisplayHook(ZMQShellDisplayHook):
+    """Publishes the main result, with its plain value where the request wants it."""
+
+    want_value = False
+    max_part = 2**25
+    _value: tuple[object, ...] = ()
+
+    def compute_format_data(self, result: object) -> Any:
+        self._value = _value_of(result) if self.want_value else ()
+        return cast("Any", super().compute_format_data(result))
+
+    def write_format_data(self, format_dict: dict[str, Any], md_dict: dict[str, Any] | None = None) -> None:
+        super().write_format_data(bound_bundle(format_dict, self.max_part), md_dict)
+        # After super(): the history keeps `format_dict`, and a saved notebook must not carry our MIME.
+        if self._value and self.msg:
+            self.msg["content"]["data"][VALUE_MIME] = self._value[0]
+        self._value = ()
+
+
+class DisplayPublisher(ZMQDisplayPublisher):
+    """Publishes displays that fit into a message."""
+
+    max_part = DisplayHook.max_part
+
+    def publish(self, data: dict[str, Any], *args: Any, **kwargs: Any) -> None:
+        super().publish(bound_bundle(data, self.max_part), *args, **kwargs)
+
+
+class Shell(ZMQInteractiveShell):
+    displayhook_class = Type(DisplayHook)
+    display_pub_class = Type(DisplayPublisher)
+
+    def init_environment(self) -> None:
+        """Leave the environment as it was given: stock forces colours and pagers on every child process."""
+
+
+class Kernel(IPythonKernel):
+    """One context. Interrupts reach the user's code only, so none can break the kernel around it."""
+
+    shell_class = Type(Shell)
+    _execute_sleep = 0.0  # stock sleeps before each reply, in the hope that output arrives first
+    _interrupted = False
+
+    @property
+    def _ipython(self) -> Any:
+        """The shell, whose parts ipykernel types as optional; a kernel without one does not start."""
+        return self.shell
+
+    async def do_execute(
+        self,
+        code: str,
+        silent: bool,  # noqa: FBT001 -- ipykernel's signature
+        store_history: bool = True,  # noqa: FBT001, FBT002
+        user_expressions: dict[str, str] | None = None,
+        allow_stdin: bool = False,  # noqa: FBT001, FBT002
+        *,
+        cell_meta: dict[str, Any] | None = None,
+        cell_id: str | None = None,
+    ) -> dict[str, Any]:
+        extras: dict[str, Any] = (cell_meta or {}).get("sandcell") or {}
+        if extras.get("ticket"):
+            return self._take_ticket()
+        hook = self._ipython.displayhook
+        hook.want_value = "value" in extras.get("want", ())
+        try:
+            with applied_cwd(extras.get("cwd")), applied_env(extras.get("env") or {}):
+                return await self._run_interruptible(
+                    super().do_execute(
+                        code,
+                        silent,
+                        store_history,
+                        user_expressions,
+                        allow_stdin,
+                        cell_meta=cell_meta,
+                        cell_id=cell_id,
+                    )
+                )
+        except CwdRefused as problem:
+            return self._failed(problem.code, str(problem), sandcell={"refused": problem.code})
+        finally:
+            hook.want_value = False
+
+    async def _run_interruptible(self, running: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
+        """Await the user's code with SIGINT as KeyboardInterrupt; a late one becomes the run's error."""
+        if threading.current_thread() is not threading.main_thread():
+            return await running  # a subshell: signals never reach its thread
+        try:
+            try:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+                if self._interrupted:
+                    running.close()
+                    raise KeyboardInterrupt
+                return await running
+            finally:
+                signal.signal(signal.SIGINT, self._note_interrupt)
+        except KeyboardInterrupt:
+            signal.signal(signal.SIGINT, self._note_interrupt)
+            reply = self._failed("KeyboardInterrupt", "")
+            error = {name: reply[name] for name in ("ename", "evalue", "traceback")}
+            self.send_response(self.iopub_socket, "error", error)
+            return reply
+
+    def pre_handler_hook(self) -> None:
+        self._interrupted = False
+        self.saved_sigint_handler = signal.signal(signal.SIGINT, self._note_interrupt)
+
+    def _note_interrupt(self, _number: int, _frame: object) -> None:
+        self._interrupted = True
+
+    def _take_ticket(self) -> dict[str, Any]:
+        count = self._ipython.execution_count
+        self._ipython.execution_count = count + 1
+        # In[count] is a place in these lists: a cell that ran elsewhere must not shift those that follow.
+        self._ipython.history_manager.input_hist_parsed.append("")
+        self._ipython.history_manager.input_hist_raw.append("")
+        return {"status": "ok", "execution_count": count, "user_expressions": {}, "payload": []}
+
+    def _failed(self, name: str, value: str, **more: Any) -> dict[str, Any]:
+        return {
+            "status": "error",
+            "ename": name,
+            "evalue": value,
+            "traceback": [],
+            "execution_count": self._ipython.execution_count,
+            "user_expressions": {},
+            "payload": [],
+            **more,
+        }
+
+
+class KernelApp(IPKernelApp):
+    """The application around the kernel: told its connection, writing no file, printing nothing."""
+
+    kernel_class = Type(Kernel)
+    outstream_class = Unicode("sandcell_runtime.streams.KernelStream")
+
+    def init_connection_file(self) -> None:
+        """Nothing: the connection came by stdin, and nobody else is to find it on disk."""
+
+    def write_connection_file(self, **_: Any) -> None:
+        """Nothing, as above."""
+
+    def log_connection_info(self) -> None:
+        names = ("shell", "iopub", "stdin", "hb", "control")
+        self._ports = {name: getattr(self, f"{name}_port") for name in names}
+
+    def init_poller(self) -> None:
+        """Nothing: the spawner owns this process, and its parent's id means nothing."""
+
+    def init_iopub(self, context: zmq.Context[Any]) -> None:
+        # Stock drops messages for a reader that is 1000 behind. Ours makes the sender wait, so none is lost.
+        context.setsockopt(zmq.XPUB_NODROP, 1)
+        context.setsockopt(zmq.SNDHWM, _SEND_QUEUE)
+        super().init_iopub(context)
+
+
+def make_app(connection: Mapping[str, Any], settings: Mapping[str, Any]) -> KernelApp:
+    """Return the application with every socket bound and its threads running; `start()` serves until the end.
+
+    `connection` is a connection file's content. `settings`: `max_part`, characters of one MIME value of a display.
+    """
+    app = KernelApp.instance()
+    app.session.key = str(connection["key"]).encode()
+    for name in ("transport", "ip", "shell_port", "iopub_port", "stdin_port", "hb_port", "control_port"):
+        setattr(app, name, connection[name])
+    app.initialize(["--HistoryManager.hist_file=:memory:", "--HistoryManager.db_cache_size=100"])
+    shell: Any = app.shell
+    shell.displayhook.max_part = shell.display_pub.max_part = settings["max_part"]
+    return app
+
+
+def _value_of(result: object) -> tuple[object, ...]:
+    try:
+        return (plain_value(result),)
+    except NotPlain:
+        return ()
+    except Exception:  # noqa: BLE001 -- a user's object may do anything when it is looked at: then it has no value
+        return ()
