@@ -35,6 +35,7 @@ from sandcell_kernel.requests import (
     Run,
     command_problem,
     flag_field,
+    is_object,
     is_python,
     know_nothing,
     number_field,
@@ -58,7 +59,12 @@ __all__ = ["Front"]
 # How a run that its kernel did not answer is named to the front end.
 _NAMES: dict[Cause, str] = {"interrupted": "KeyboardInterrupt", "timeout": "TimeoutError"}
 _DIED = "ContextDied"
-_LIMITED = {"complete_request", "inspect_request"}  # an editor waits for these while it is typed in
+_SILENT = "the kernel gave no answer that could be read"
+_LIMITED = {
+    "complete_request",
+    "inspect_request",
+    "is_complete_request",
+}  # an editor waits for these while it is typed in
 
 
 class Front:
@@ -220,7 +226,7 @@ class Front:
     def _hear_run(self, run: Run, channel: Channel, message: Message) -> None:
         kind = message.msg_type
         if kind == "execute_reply":
-            run.reply = message
+            run.reply = message if is_object(message) else None
         elif kind == "status":
             self._hear_status(run, message)
         else:
@@ -254,7 +260,9 @@ class Front:
             asked.idle = message
         elif state == "busy" and not asked.busy:
             asked.busy = True
-            self._pass("iopub", message)
+            # A request that was answered in the kernel's place is idle already: nothing would end this busy.
+            if isinstance(asked, Run) or not asked.expired:
+                self._pass("iopub", message)
 
     def end_run(self, msg_id: str, *, cause: Cause, reason: str, aborted: bool, lost: bool) -> list[Action]:
         """End the cell that runs: its kernel will say nothing more for it.
@@ -262,18 +270,18 @@ class Front:
         What the kernel left unsaid is said in its place: `aborted` where the run never started, else an error
         with `reason`. `lost` says that the kernel is gone, and everything that waited for its answer with it.
         """
-        run = self._running
-        if run is not None and run.request.msg_id == msg_id:
+        if lost:
+            self._fail_relays(Problem(name=_DIED, value=reason))
+        run = self._running_run(msg_id)
+        if run is not None:
             if run.reply is None and aborted:
                 self._answer_aborted(run)
                 self._start_next()
             elif run.reply is None:
                 name = _DIED if lost else _NAMES.get(cause, _DIED)
-                self._fail_run(run, Problem(name=name, value=reason), note=lost)
+                self._fail_run(run, Problem(name=name, value=reason or _SILENT), note=lost)
             else:
                 self._close_run(run, ChannelMessage(run.channel, run.reply.with_session(self._session)))
-        if lost:
-            self._fail_relays(Problem(name=_DIED, value=reason))
         return self._take()
 
     def expire(self, msg_id: str) -> list[Action]:
@@ -296,7 +304,7 @@ class Front:
 
     def start_shell(self, msg_id: str, count: int) -> list[Action]:
         """Go on with a shell cell that has got its execution count."""
-        run = self._running_shell(msg_id)
+        run = self._running_run(msg_id)
         if run is not None:
             self._count = max(self._count, count)
             self._run_shell(run, count)
@@ -304,14 +312,14 @@ class Front:
 
     def show_shell(self, msg_id: str, name: StreamName, data: bytes) -> list[Action]:
         """Show output of a shell cell."""
-        run = self._running_shell(msg_id)
+        run = self._running_run(msg_id)
         if run is not None:
             self._show(run, run.output.feed(name, data))
         return self._take()
 
     def end_shell(self, msg_id: str, end: CommandEnd) -> list[Action]:
         """End a shell cell; one that did not exit with 0 is an error that names how it ended."""
-        run = self._running_shell(msg_id)
+        run = self._running_run(msg_id)
         if run is not None:
             self._show(run, run.output.finish())
             problem = command_problem(end, interrupted=run.interrupted)
@@ -359,7 +367,7 @@ class Front:
                 self._out.append(Submit(run.request))
             case ShellCell():
                 self._be_busy(run)
-                if run.store_history and not run.silent:
+                if run.store_history:
                     self._out.append(TakeTicket(run.request.msg_id))
                 else:
                     self._run_shell(run, self._count)
@@ -378,7 +386,7 @@ class Front:
         run.output = ShellOutput(self._max_shell_output)
         self._out.append(RunShell(run.request.msg_id, run.where.session_id, run.where.code))
 
-    def _running_shell(self, msg_id: str) -> Run | None:
+    def _running_run(self, msg_id: str) -> Run | None:
         run = self._running
         return run if run is not None and run.request.msg_id == msg_id else None
 

@@ -19,6 +19,7 @@ __all__ = [
     "Run",
     "command_problem",
     "flag_field",
+    "is_object",
     "is_python",
     "know_nothing",
     "number_field",
@@ -82,7 +83,7 @@ def read_run(channel: Channel, message: Message) -> Run:
         request=message,
         where=read_cell(code),
         silent=silent,
-        store_history=bool(body.get("store_history", not silent)),
+        store_history=not silent and bool(body.get("store_history", True)),
         stop_on_error=bool(body.get("stop_on_error", True)),
     )
 
@@ -115,6 +116,15 @@ def know_nothing(request: Message) -> dict[str, Any]:
 
 # A field of another type than it should have is read as its empty value: neither a front end nor code inside the
 # sandbox may break the front by what it writes.
+
+
+def is_object(message: Message) -> bool:
+    """Whether the content is JSON that a front end can read."""
+    try:
+        message.body()
+    except BadMessage:
+        return False
+    return True
 
 
 def _field(message: Message, name: str) -> Any:
