@@ -30,8 +30,7 @@ def generate() -> dict[Path, str]:
     names = _NAMES | {name: name.removeprefix("Async") for each in sources for name in _async_names(each)}
     with tempfile.TemporaryDirectory() as folder:
         made = [_turn(each, Path(folder), names) for each in sources]
-        _tidy(made)
-        return {HERE / "blocking" / each.name: each.read_text() for each in made}
+        return {HERE / "blocking" / each.name: _tidy(each) for each in made}
 
 
 def _async_names(source: Path) -> set[str]:
@@ -53,14 +52,15 @@ def _turn(source: Path, folder: Path, names: dict[str, str]) -> Path:
     return made
 
 
-def _tidy(made: list[Path]) -> None:
-    config = next(each for each in HERE.parents if (each / "pyproject.toml").exists()) / "pyproject.toml"
-    ruff = [sys.executable, "-m", "ruff"]
-    files = [str(each) for each in made]
-    # RUF022: __all__ is sorted by its new names, I001: imports too
-    fix = [*ruff, "check", "-q", "--config", str(config), "--fix", "--select", "I001,RUF022", *files]
-    subprocess.run(fix, check=True)
-    subprocess.run([*ruff, "format", "-q", "--config", str(config), *files], check=True)
+def _tidy(made: Path) -> str:
+    """Return the text with its imports and `__all__` sorted by their new names, and formatted."""
+    # As if it lay where it goes: what is first party and which rules hold depends on the place.
+    place = ["--stdin-filename", str(HERE / "blocking" / made.name), "-"]
+    text = made.read_text()
+    for command in (["check", "-q", "--fix", "--select", "I001,RUF022", *place], ["format", "-q", *place]):
+        ruff = [sys.executable, "-m", "ruff", *command]
+        text = subprocess.run(ruff, input=text, capture_output=True, text=True, check=True, cwd=HERE).stdout
+    return text
 
 
 def main() -> int:

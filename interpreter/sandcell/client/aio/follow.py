@@ -1,0 +1,98 @@
+"""Entries of one journal in order, whatever the connection does meanwhile."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from sandcell.client.protocol import Cut, Request, error_of, unreachable
+from sandcell_container.frames import Cursor, Entry, FrameDecoder, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from sandcell.client.aio.transport import AsyncAnswer, AsyncTransport
+
+__all__ = ["AsyncFollower", "Followed"]
+
+_MISSES = 3  # connections in a row that broke without one new entry
+_DRAIN_S = 1.0  # the guest ends a stream right behind its ENDED
+
+
+class Followed(NamedTuple):
+    """One entry and the cursor behind it."""
+
+    entry: Entry
+    cursor: Cursor
+
+
+class AsyncFollower:
+    """Reads a stream of frames until its ENDED and goes on from its cursor when it is cut.
+
+    `first` asks for the stream, `again` for the rest of it: its query gets the cursor. Without `again` a cut
+    stream is UNREACHABLE. `deadline` (`time.monotonic()`) may be set at any time; nothing by then is
+    UNREACHABLE.
+    """
+
+    def __init__(self, transport: AsyncTransport, first: Request, again: Request | None) -> None:
+        self.deadline: float | None = None
+        self._transport = transport
+        self._first = first
+        self._again = again
+
+    async def entries(self) -> AsyncGenerator[Followed]:
+        """Yield the entries up to and with ENDED.
+
+        Raises:
+            SandcellError: the guest said so instead of a stream or in it; SANDBOX_GONE or UNREACHABLE when
+                it stopped to say anything.
+        """
+        request, misses = self._first, 0
+        while True:
+            answer = await self._transport.open(request)
+            try:
+                async for followed in self._read(answer):
+                    misses = 0
+                    request = self._after(followed.cursor)
+                    yield followed
+                    if followed.entry.kind == Kind.ENDED:
+                        await self._drain(answer)
+                        return
+                why = "the stream ended before its end was told"
+            except Cut as cut:
+                why = str(cut)
+            finally:
+                answer.close()
+            misses += 1
+            if misses == _MISSES or self._again is None:
+                raise unreachable(self._transport.address, why, admitted=True)
+            if request is self._first:
+                request = self._again
+
+    async def _read(self, answer: AsyncAnswer) -> AsyncGenerator[Followed]:
+        decoder = FrameDecoder()
+        epoch = answer.head.headers.get("sandcell-epoch", "")
+        while chunk := await self._next_chunk(answer):
+            for entry in decoder.feed(chunk):
+                if entry.kind == Kind.ERROR:
+                    raise error_of(answer.head.status, entry.data)
+                yield Followed(entry, Cursor(epoch, entry.seq, entry.offset))
+
+    async def _next_chunk(self, answer: AsyncAnswer) -> bytes:
+        try:
+            return await answer.read(self.deadline)
+        except TimeoutError as problem:
+            raise unreachable(self._transport.address, "it stopped answering", admitted=True) from problem
+
+    async def _drain(self, answer: AsyncAnswer) -> None:
+        # Read to the end of the body, so that the connection can serve again; if that fails it is closed.
+        try:
+            await answer.read(time.monotonic() + _DRAIN_S)
+        except (Cut, TimeoutError):
+            answer.close()
+
+    def _after(self, cursor: Cursor) -> Request:
+        if self._again is None:
+            return self._first
+        return replace(self._again, query={**self._again.query, "cursor": str(cursor)})

@@ -1,0 +1,55 @@
+# Made from ../aio/commands.py by `python -m sandcell.client.generate`: change that file, not this one.
+"""Stateless commands: `exec`."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from sandcell.client.blocking.channel import call
+from sandcell.client.blocking.follow import Follower
+from sandcell.client.protocol import JOURNAL_TYPE, Request, path_of
+from sandcell.command import CommandOutput, ExecResult, command_failed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from sandcell.api import ExecRequest
+    from sandcell.client.blocking.transport import Transport
+    from sandcell.command import StreamName
+
+__all__ = ["run_command"]
+
+
+def run_command(
+    transport: Transport,
+    request: ExecRequest,
+    *,
+    max_output: int,
+    callbacks: Mapping[StreamName, Callable[[str], object]],
+    check: bool,
+) -> ExecResult:
+    """Run one command and return its result. It ends when this is given up."""
+    first = Request(
+        method="POST",
+        path=path_of("exec"),
+        body=msgspec.json.encode(request),
+        accept=JOURNAL_TYPE,
+        waits=True,
+    )
+    output = CommandOutput(max_output=max_output)
+    with closing(Follower(transport, first, None).entries()) as entries:
+        for followed in entries:
+            added = output.add(followed.entry)
+            if added is not None and added[0] in callbacks and added[1]:
+                call(callbacks[added[0]], added[1])
+    for name, text in output.rest():
+        if name in callbacks:
+            call(callbacks[name], text)
+    result = output.result()
+    if check and not result.ok:
+        shown = request.command if isinstance(request.command, str) else " ".join(request.command)
+        raise command_failed(result, shown)
+    return result

@@ -1,0 +1,127 @@
+# Made from ../aio/files.py by `python -m sandcell.client.generate`: change that file, not this one.
+"""Files of the sandbox: read, write, list, and whole files up and down with constant memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from sandcell.api import FilePath, ListFiles
+from sandcell.client.blocking.channel import read_chunks, write_chunks
+from sandcell.client.protocol import Request, path_of
+from sandcell_container.errors import ErrorCode, SandcellError
+from sandcell_container.file_info import FileInfo
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from sandcell.client.blocking.transport import Transport
+
+__all__ = ["Files"]
+
+_BYTES = "application/octet-stream"
+_MISSING = {ErrorCode.FILE_NOT_FOUND, ErrorCode.NOT_A_DIRECTORY}
+
+
+class Files:
+    """Files as user code sees them: a relative path counts from the sandbox's working directory.
+
+    Every method may raise FILE_NOT_FOUND, PERMISSION_DENIED, NOT_A_DIRECTORY, IS_A_DIRECTORY, INVALID_PATH
+    and NO_SPACE.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def read(self, path: str) -> str:
+        """Return a file's text. Bytes that are no UTF-8 come as U+FFFD; `read_bytes` has them as they are."""
+        return (self.read_bytes(path)).decode(errors="replace")
+
+    def read_bytes(self, path: str) -> bytes:
+        """Return a file's bytes, all at once."""
+        answer = self._transport.open(_of_file("GET", path))
+        try:
+            parts = list[bytes]()
+            for chunk in answer.chunks():
+                parts.append(chunk)
+            return b"".join(parts)
+        finally:
+            answer.close()
+
+    def write(self, path: str, data: str | bytes, *, mode: int | None = None) -> FileInfo:
+        """Write a whole file, its folders made where they are missing; readers see the old file or the new one.
+
+        `mode` are its permission bits, by default those of the file that was there, else 0644.
+        """
+        body = data.encode() if isinstance(data, str) else bytes(data)
+        return self._transport.call(_of_file("PUT", path, mode=mode, body=body), FileInfo)
+
+    def list(self, path: str = ".", *, recursive: bool = False, hidden: bool = True) -> list[FileInfo]:
+        """Return what is in a folder, by name; `recursive` goes down, `hidden` includes names with a dot."""
+        body = msgspec.json.encode(ListFiles(path=path, recursive=recursive, hidden=hidden))
+        return self._transport.call(_asking("list", body), list[FileInfo])
+
+    def stat(self, path: str) -> FileInfo:
+        """Return what is known of a file; a symlink speaks of itself."""
+        body = msgspec.json.encode(FilePath(path=path))
+        return self._transport.call(_asking("stat", body), FileInfo)
+
+    def exists(self, path: str) -> bool:
+        """Tell whether a file, folder or symlink has this path."""
+        try:
+            self.stat(path)
+        except SandcellError as problem:
+            if problem.code in _MISSING:
+                return False
+            raise
+        return True
+
+    def mkdir(self, path: str) -> FileInfo:
+        """Make a folder and those above it; one that is there is fine."""
+        body = msgspec.json.encode(FilePath(path=path))
+        return self._transport.call(_asking("mkdir", body), FileInfo)
+
+    def remove(self, path: str) -> None:
+        """Remove a file, or a folder with all that is in it."""
+        self._transport.fetch(_of_file("DELETE", path))
+
+    def upload(self, local: str | PathLike[str], remote: str) -> FileInfo:
+        """Copy a file of this machine into the sandbox, in pieces: its size does not matter.
+
+        Raises:
+            OSError: the local file cannot be read.
+        """
+        answer = self._transport.open(_of_file("PUT", remote, streamed=True), chunks=read_chunks(str(local)))
+        return msgspec.json.decode(answer.read_all(), type=FileInfo)
+
+    def download(self, remote: str, local: str | PathLike[str]) -> None:
+        """Copy a file of the sandbox to this machine, in pieces. What is there is replaced.
+
+        Raises:
+            OSError: the local file cannot be written.
+        """
+        answer = self._transport.open(_of_file("GET", remote))
+        try:
+            write_chunks(str(local), answer.chunks())
+        finally:
+            answer.close()
+
+
+def _of_file(
+    method: str, path: str, *, mode: int | None = None, body: bytes = b"", streamed: bool = False
+) -> Request:
+    query = {"path": path} if mode is None else {"path": path, "mode": f"{mode:o}"}
+    return Request(
+        method=method,
+        path=path_of("files"),
+        query=query,
+        body=body,
+        streamed=streamed,
+        content_type=_BYTES,
+        accept=_BYTES if method == "GET" else "application/json",
+    )
+
+
+def _asking(verb: str, body: bytes) -> Request:
+    return Request(method="POST", path=path_of("files", verb), body=body)

@@ -1,0 +1,153 @@
+"""The engines of this process: one object for the whole program, made when the first sandbox is asked for.
+
+Why one: an engine holds what is costly and shared by all sandboxes of a program (for `local` a pre-imported
+process that every guest is forked from), and sandboxes are made from any thread, loop or library that imports
+`sandcell`, with nobody above them to pass it down. It is keyed by the process id: a forked child makes its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import os
+import threading
+from typing import TYPE_CHECKING, NamedTuple
+
+from sandcell.config import Config, settings_of
+from sandcell.guest import PRELOAD
+from sandcell_container.spec import GuestCommand
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sandcell_container.engine import Engine, Probe, Record
+    from sandcell_container.spec import SandboxSpec
+
+__all__ = ["Creation", "Found", "Host", "OpenEngine", "guest_command", "the_host"]
+
+
+class OpenEngine(NamedTuple):
+    """An engine, and why those before it were passed over."""
+
+    engine: Engine
+    passed_over: tuple[Probe, ...]
+
+
+class Found(NamedTuple):
+    """One sandbox of this machine and the engine that has it."""
+
+    engine: Engine
+    record: Record
+
+
+class Host:
+    """What a program shares between its sandboxes. Thread-safe; its calls block."""
+
+    def __init__(self) -> None:
+        self.config = Config.from_environ()
+        self._settings = settings_of(os.environ)
+        self._engines: dict[str, OpenEngine] = {}
+        self._lock = threading.Lock()
+
+    def engine(self, name: str) -> OpenEngine:
+        """Return the engine `name`, opened at its first use.
+
+        Raises:
+            Unavailable (ENGINE_UNAVAILABLE): it does not work here; says why and what to do.
+            InvalidRequest (INVALID_ARGUMENT): there is no such engine.
+        """
+        from sandcell_container.engines.detect import EngineSettings, open_engine
+
+        with self._lock:
+            if name not in self._engines:
+                settings = EngineSettings(
+                    state=self.config.state_path,
+                    first_uid=self.config.first_uid,
+                    uid_count=self.config.uid_count,
+                    guest=guest_command(),
+                    guest_settings=self._settings,
+                )
+                engine, passed_over = open_engine(name, settings)
+                self._engines[name] = OpenEngine(engine, tuple(passed_over))
+            return self._engines[name]
+
+    def records(self) -> list[Found]:
+        """Return the sandboxes of the engines that work here, each with its engine."""
+        from sandcell_container.errors import SandcellError
+
+        found = list[Found]()
+        for name in ENGINES:
+            try:
+                engine = self.engine(name).engine
+            except SandcellError:
+                continue  # it does not work here, so it has no sandbox that anything could be done with
+            found += [Found(engine, record) for record in engine.list()]
+        return found
+
+    def close(self) -> None:
+        """Close the engines."""
+        with self._lock:
+            engines, self._engines = self._engines, {}
+        for each in engines.values():
+            each.engine.close()
+
+
+ENGINES = ("local", "docker", "process")
+
+_hosts: dict[int, Host] = {}
+_guard = threading.Lock()
+os.register_at_fork(before=_guard.acquire, after_in_parent=_guard.release, after_in_child=_guard.release)
+
+
+def the_host() -> Host:
+    """Return the host of this process; its engines are closed when the program ends."""
+    pid = os.getpid()
+    with _guard:
+        if pid not in _hosts:
+            _hosts.clear()  # a parent's host is the parent's to close
+            _hosts[pid] = Host()
+            atexit.register(_close, pid)
+        return _hosts[pid]
+
+
+def _close(pid: int) -> None:
+    if os.getpid() == pid and pid in _hosts:
+        _hosts.pop(pid).close()
+
+
+def guest_command() -> GuestCommand:
+    """Return how an engine starts our guest."""
+    found = importlib.util.find_spec("sandcell_runtime")
+    places = list(found.submodule_search_locations or ()) if found else []
+    return GuestCommand(
+        module="sandcell.guest.main", function="serve", runtime_dir=places[0], preload=tuple(PRELOAD)
+    )
+
+
+class Creation:
+    """One sandbox being made in a thread that nobody can stop: given up, it removes what it made."""
+
+    def __init__(self, make: Callable[[SandboxSpec], Record], remove: Callable[[str], None]) -> None:
+        self._make = make
+        self._remove = remove
+        self._lock = threading.Lock()
+        self._given_up = False
+        self._made: Record | None = None
+
+    def run(self, spec: SandboxSpec) -> Record:
+        """Make the sandbox."""
+        made = self._make(spec)
+        with self._lock:
+            self._made = made
+            given_up = self._given_up
+        if given_up:
+            self._remove(made.id)
+        return made
+
+    def give_up(self) -> None:
+        """Have it removed, now or when it is there."""
+        with self._lock:
+            self._given_up = True
+            made = self._made
+        if made is not None:
+            self._remove(made.id)

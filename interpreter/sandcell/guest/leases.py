@@ -1,0 +1,138 @@
+"""Who holds the sandbox in use, and when its end has come. A small machine over one timer of the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from sandcell_container.frames import Kind
+from sandcell_container.journal import Journal, JournalLimits
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+__all__ = ["Leases"]
+
+WARNING_S = 30.0  # CONTRACT section 2: everyone hears of a cull so long ahead
+
+
+class _Due(NamedTuple):
+    at: float
+    reason: str
+
+
+class Leases:
+    """Counts leases and work; `over()` returns when the sandbox has to end. Durations in seconds.
+
+    `keep`: the sandbox outlives its owner and ends by idleness alone. `news` is the journal of
+    `GET /v1/events`. Give it back with `close()`.
+    """
+
+    def __init__(
+        self, *, epoch: str, boot_deadline: float, grace: float, idle_timeout: float | None, keep: bool
+    ) -> None:
+        self.news = Journal(epoch, JournalLimits(memory=64 * 2**10))
+        self._boot_deadline = boot_deadline
+        self._grace = grace
+        self._idle_timeout = idle_timeout
+        self._keep = keep
+        self._loop = asyncio.get_running_loop()
+        self._over: asyncio.Future[str] = self._loop.create_future()
+        self._timer: asyncio.TimerHandle | None = None
+        self._held = 0
+        self._working = 0
+        self._had_lease = False
+        self._warned = False
+        self._free_since = self._idle_since = self._loop.time()
+        self._say("running")
+        self._arm()
+
+    @contextmanager
+    def hold(self) -> Generator[None]:
+        """Hold a lease inside the block."""
+        self._held += 1
+        self._had_lease = True
+        self._arm()
+        try:
+            yield
+        finally:
+            self._held -= 1
+            self._free_since = self._idle_since = self._loop.time()
+            self._arm()
+
+    @contextmanager
+    def work(self) -> Generator[None]:
+        """Something runs inside the block, so the sandbox is not idle."""
+        self._working += 1
+        self._arm()
+        try:
+            yield
+        finally:
+            self._working -= 1
+            self._idle_since = self._loop.time()
+            self._arm()
+
+    def stop(self, reason: str) -> None:
+        """End the sandbox now."""
+        if not self._over.done():
+            self._over.set_result(reason)
+
+    async def over(self) -> str:
+        """Wait for the end and return its reason, which everyone on `news` has then been told."""
+        reason = await asyncio.shield(self._over)
+        self._say("stopping", reason=reason)
+        self.news.end()
+        return reason
+
+    def close(self) -> None:
+        """Give back the timer and end the followers of `news`."""
+        self._disarm()
+        self.news.end()
+
+    def _arm(self) -> None:
+        if self._held and self._timer is None and not self._warned:
+            return  # the usual case: a lease is held and nothing is due
+        self._disarm()
+        due = self._due()
+        if due is None:
+            if self._warned:
+                self._warned = False
+                self._say("running")
+            return
+        ahead = due.at - WARNING_S
+        if self._warned or ahead <= self._loop.time():
+            self._timer = self._loop.call_at(due.at, self._expire, due)
+        else:
+            self._timer = self._loop.call_at(ahead, self._warn, due)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _due(self) -> _Due | None:
+        """What would end the sandbox next if nothing changed; None while a lease is held."""
+        if self._held:
+            return None
+        if not self._had_lease:
+            return _Due(self._free_since + self._boot_deadline, "nobody came")
+        found = list[_Due]()
+        if not self._keep:
+            found.append(_Due(self._free_since + self._grace, "its last lease lapsed"))
+        if self._idle_timeout is not None and not self._working:
+            found.append(_Due(self._idle_since + self._idle_timeout, "idle"))
+        return min(found, default=None)
+
+    def _warn(self, due: _Due) -> None:
+        self._warned = True
+        self._say("stopping", reason=due.reason, at=time.time() + WARNING_S)
+        self._arm()
+
+    def _expire(self, due: _Due) -> None:
+        self.stop(due.reason)
+
+    def _say(self, status: str, **facts: object) -> None:
+        self.news.append(Kind.STATUS, json.dumps({"status": status, **facts}).encode())

@@ -1,0 +1,168 @@
+"""What every handler of the guest has: the token, the request id, typed bodies, errors by the one table."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from tornado.web import HTTPError, RequestHandler, stream_request_body
+
+from sandcell.failure import failure_of
+from sandcell_container.errors import CODES, ErrorCode, SandcellError, error
+from sandcell_container.ids import new_id
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from sandcell.guest.state import Guest
+
+__all__ = ["ApiHandler", "NotFoundHandler", "check_token"]
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+_HTTP = {404: ErrorCode.NOT_FOUND, 405: ErrorCode.METHOD_NOT_ALLOWED}
+_encode = msgspec.json.encode
+
+
+def check_token(given: str, query: str, *, token: str) -> None:
+    """Return when the header `Authorization` or the query's `token` holds the token.
+
+    Raises:
+        Refused (UNAUTHENTICATED): neither does. Compared in constant time.
+    """
+    scheme, _, text = given.partition(" ")
+    offered = text.strip() if scheme.lower() in {"bearer", "token"} else query
+    if not hmac.compare_digest(offered.encode(), token.encode()):
+        raise error(
+            ErrorCode.UNAUTHENTICATED,
+            "the token is missing or wrong",
+            hint="send the sandbox's token as `Authorization: Bearer TOKEN`",
+        )
+
+
+@stream_request_body
+class ApiHandler(RequestHandler):
+    """One noun of the interface. A body streams in, so that its bound is ours and its refusal a proper one."""
+
+    request_id = ""
+
+    def initialize(self, guest: Guest) -> None:
+        self.guest = guest
+        self._taken = bytearray()
+        self._size = 0
+        self._task: asyncio.Task[Any] | None = None
+        self._client_gone = False
+
+    def prepare(self) -> None:
+        self.request_id = self.request.headers.get("X-Request-Id", "")[:128] or new_id("run")[4:]
+        self.set_header("X-Request-Id", self.request_id)
+        given = self.request.headers.get("Authorization", "")
+        check_token(given, self.get_query_argument("token", ""), token=self.guest.boot.token)
+
+    def data_received(self, chunk: bytes) -> None:
+        """Take a piece of the body; what is over the bound is read and dropped, so that the refusal arrives."""
+        self._size += len(chunk)
+        if self._size <= self.guest.config.max_body:
+            self._taken += chunk
+
+    def body(self, kind: type[T]) -> T:
+        """Return the body as `kind`.
+
+        Raises:
+            InvalidRequest: TOO_LARGE; INVALID_JSON; INVALID_ARGUMENT with the field that does not fit.
+        """
+        limit = self.guest.config.max_body
+        if self._size > limit:
+            raise error(
+                ErrorCode.TOO_LARGE,
+                f"the body has {self._size} bytes, at most {limit} are taken",
+                hint="put large data into a file: PUT /v1/files?path=",
+                details={"limit": limit},
+            )
+        try:
+            return msgspec.json.decode(self._taken or b"{}", type=kind)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
+            raise failure_of(problem) from problem
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """Return the query's `name`, which is true or false."""
+        text = self.get_query_argument(name, "true" if default else "false")
+        if text not in {"true", "false"}:
+            raise error(
+                ErrorCode.INVALID_ARGUMENT, f"{name}={text[:40]} is not true or false", details={"field": name}
+            )
+        return text == "true"
+
+    def reply(self, answer: object, *, status: int = 200) -> None:
+        """Send `answer` as JSON."""
+        self.set_status(status)
+        self.set_header("Content-Type", "application/json")
+        self.finish(_encode(answer))
+
+    def cancel_when_client_goes(self) -> None:
+        """From now on a client that closes the connection cancels this handler's method."""
+        self._task = asyncio.current_task()
+
+    def on_connection_close(self) -> None:
+        self._client_gone = True
+        if self._task is not None:
+            self._task.cancel()
+
+    @property
+    def client_gone(self) -> bool:
+        return self._client_gone
+
+    def compute_etag(self) -> str | None:
+        return None  # an answer is not cached, and hashing it costs
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        problem = self._failure(status_code, kwargs.get("exc_info"))
+        row = CODES[problem.code]
+        self.set_status(row.status)
+        self.set_header("X-Request-Id", self.request_id)
+        self.set_header("Content-Type", "application/json")
+        if row.status == 405:
+            self.set_header("Allow", ", ".join(sorted(self.allowed_methods())))
+        self.finish(_encode(problem.to_dict()))
+
+    def allowed_methods(self) -> list[str]:
+        """Return the methods that this noun has."""
+        return [each for each in self.SUPPORTED_METHODS if _is_own(type(self), each.lower())]
+
+    def log_exception(
+        self,
+        typ: type[BaseException] | None,
+        value: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        expected = isinstance(value, HTTPError) or (
+            isinstance(value, SandcellError) and value.code != ErrorCode.INTERNAL
+        )
+        if value is None or expected:
+            log.debug("refused request=%s path=%s: %s", self.request_id, self.request.path, value)
+        else:
+            log.error("failed request=%s path=%s", self.request_id, self.request.path, exc_info=value)
+
+    def _failure(self, status: int, exc_info: Any) -> SandcellError:
+        value = exc_info[1] if exc_info else None
+        if isinstance(value, HTTPError) or value is None:
+            code = _HTTP.get(status, ErrorCode.INVALID_ARGUMENT if status < 500 else ErrorCode.INTERNAL)
+            said = f"{self.request.method} {self.request.path}"
+            return error(code, f"{said}: {value or status}", hint="GET /openapi.json lists what there is")
+        return failure_of(value, request_id=self.request_id)
+
+
+def _is_own(handler: type[RequestHandler], method: str) -> bool:
+    return getattr(handler, method) is not getattr(RequestHandler, method)
+
+
+class NotFoundHandler(ApiHandler):
+    """Any path that is none."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        raise HTTPError(404)

@@ -1,0 +1,104 @@
+"""Answers that go on: a journal as binary frames for our own ends, as server-sent events for people."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from typing import TYPE_CHECKING
+
+from tornado.iostream import StreamClosedError
+
+from sandcell.failure import failure_of
+from sandcell_container.frames import Cursor, Entry, Kind, encode_entry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sandcell.guest.request import ApiHandler
+    from sandcell_container.journal import Journal
+
+__all__ = ["journal_headers", "send_journal"]
+
+JOURNAL_TYPE = "application/vnd.sandcell.journal"
+EVENT_STREAM = "text/event-stream"
+
+_BINARY = {Kind.STDOUT, Kind.STDERR, Kind.MESSAGE}
+
+
+async def send_journal(
+    handler: ApiHandler, journal: Journal, *, after: Cursor | None = None, follow: bool = True
+) -> None:
+    """Send the entries after `after` as they come, until the journal's end; without `follow` what is there now.
+
+    Each batch is written at once, and head, frames and end together where the journal has ended by then. A
+    fault after the head becomes an ERROR frame. Cancelled when the client goes; that is swallowed here,
+    because then nobody waits for this answer any more.
+    """
+    encode = journal_headers(handler, journal.epoch)
+    handler.cancel_when_client_goes()
+    try:
+        if follow:
+            await _follow(handler, journal, after or journal.start, encode)
+        else:
+            _send_present(handler, journal, after or journal.start, encode)
+    except asyncio.CancelledError:
+        if not handler.client_gone:
+            raise
+    except StreamClosedError:
+        return
+    except Exception as problem:
+        failure = failure_of(problem, request_id=handler.request_id)
+        handler.log_exception(type(problem), problem, problem.__traceback__)
+        handler.finish(encode(Entry(0, 0, Kind.ERROR, 0, 0.0, json.dumps(failure.to_dict()).encode())))
+
+
+def journal_headers(handler: ApiHandler, epoch: str) -> Callable[[Entry], bytes]:
+    """Set the headers of a stream and return how its entries are written, by what the client accepts."""
+    handler.set_header("Sandcell-Epoch", epoch)
+    handler.set_header("Cache-Control", "no-store")
+    handler.set_header("X-Accel-Buffering", "no")
+    if EVENT_STREAM in handler.request.headers.get("Accept", ""):
+        handler.set_header("Content-Type", EVENT_STREAM)
+        return lambda entry: _server_sent(entry, epoch)
+    handler.set_header("Content-Type", JOURNAL_TYPE)
+    return encode_entry
+
+
+async def _follow(
+    handler: ApiHandler, journal: Journal, after: Cursor, encode: Callable[[Entry], bytes]
+) -> None:
+    async for batch in journal.follow(after):
+        data = b"".join(map(encode, batch))
+        if journal.ended and batch[-1].seq == journal.cursor.seq:
+            handler.finish(data)
+            return
+        handler.write(data)
+        await handler.flush()
+    handler.finish()
+
+
+def _send_present(
+    handler: ApiHandler, journal: Journal, after: Cursor, encode: Callable[[Entry], bytes]
+) -> None:
+    while batch := journal.read(after):
+        handler.write(b"".join(map(encode, batch)))
+        after = Cursor(journal.epoch, batch[-1].seq, batch[-1].offset)
+    handler.finish()
+
+
+def _server_sent(entry: Entry, epoch: str) -> bytes:
+    cursor = Cursor(epoch, entry.seq, entry.offset)
+    name = Kind(entry.kind).name.lower()
+    return f"id: {cursor}\nevent: {name}\ndata: {_json_of(entry)}\n\n".encode()
+
+
+def _json_of(entry: Entry) -> str:
+    if entry.kind in _BINARY:
+        late = {"late": True} if entry.flags else {}
+        try:
+            shown = {"text": entry.data.decode()}
+        except UnicodeDecodeError:  # a command may write any bytes; a person is shown these as base64
+            shown = {"base64": base64.b64encode(entry.data).decode()}
+        return json.dumps({**shown, "time": entry.time, **late})
+    return entry.data.decode() or "{}"
