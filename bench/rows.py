@@ -14,13 +14,13 @@ from jupyter_client.manager import start_new_kernel
 from sandcell import Sandbox
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
 __all__ = ["open_rows"]
 
 
 @contextmanager
-def open_rows(engine: str) -> Iterator[list[Row]]:
+def open_rows(engine: str) -> Generator[list[Row]]:
     """Yield the rows, with a sandbox of `engine` and a plain kernel behind them."""
     manager, kernel = start_new_kernel(kernel_name="python3")
     try:

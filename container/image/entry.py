@@ -36,6 +36,7 @@ def main() -> NoReturn:
     guest_end, spawner_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if os.fork() == 0:
         become_guest(files, guest_end.detach())
+    os.write(1, b"listening\n")  # what the engine waits for
     become_spawner(spawner_end.detach())
 
 
