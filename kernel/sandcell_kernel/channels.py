@@ -171,9 +171,13 @@ class KernelChannels:
         self._loop.add_reader(monitor.fileno(), partial(self._drain_monitor, channel))
 
     def _drain(self, channel: Channel) -> None:
-        # False: empty, the next edge will tell. True: more may wait, and no edge will tell of that.
-        if self._drain_batch(channel):
-            self._loop.call_soon(self._drain, channel)
+        more = True
+        try:
+            more = self._drain_batch(channel)
+        finally:
+            # Only an empty queue makes a new edge: after a full batch, and after a fault, nothing else would tell.
+            if more:
+                self._loop.call_soon(self._drain, channel)
 
     def _drain_batch(self, channel: Channel) -> bool:
         for _ in range(_BATCH):

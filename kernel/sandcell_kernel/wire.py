@@ -52,6 +52,8 @@ class Header(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 _decode_header = msgspec.json.Decoder(Header).decode
+# What decoding raises for text that is no JSON, no UTF-8, or nested deeper than the stack.
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _encode = msgspec.json.encode
 
 
@@ -83,7 +85,7 @@ class Message:
         if self._head is None:
             try:
                 self._head = _decode_header(self.header)
-            except msgspec.MsgspecError as problem:
+            except _UNREADABLE as problem:
                 raise BadMessage(f"the header is not valid: {problem}") from problem
         return self._head
 
@@ -93,7 +95,7 @@ class Message:
         if self._parent is None and len(self.parent_header) > 2:
             try:
                 self._parent = _decode_header(self.parent_header)
-            except msgspec.MsgspecError:
+            except _UNREADABLE:
                 return None
         return self._parent
 
@@ -132,7 +134,7 @@ class Message:
         """
         try:
             fields = msgspec.json.decode(self.header, type=dict[str, msgspec.Raw])
-        except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
+        except _UNREADABLE as problem:
             raise BadMessage(f"the header is no JSON object: {problem}") from problem
         fields["session"] = msgspec.Raw(_encode(session))
         return Message(_encode(fields), self.parent_header, self.metadata, self.content, self.buffers)
@@ -163,7 +165,7 @@ class ChannelMessage(NamedTuple):
 def _decode_object(text: bytes, what: str) -> dict[str, Any]:
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
-    except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
+    except _UNREADABLE as problem:
         raise BadMessage(f"the {what} is no JSON object: {problem}") from problem
 
 
