@@ -1,0 +1,83 @@
+"""The boot facts of a guest, as the engines of this machine fill them in."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from sandcell_container.guest.boot import GuestBoot
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from sandcell_container.engine import Record
+    from sandcell_container.engines.limits import AppliedLimits
+    from sandcell_container.spec import SandboxSpec
+
+__all__ = ["Place", "new_boot", "spawner_command", "spawner_path"]
+
+
+class Place(NamedTuple):
+    """Where things are, as user code sees it. `python` is the interpreter of its environment."""
+
+    python: str
+    runtime_dir: str
+    workdir: str
+    home: str
+    user: str
+    hostname: str
+
+
+def new_boot(
+    spec: SandboxSpec,
+    record: Record,
+    place: Place,
+    *,
+    base_env: dict[str, str],
+    isolation: dict[str, Any],
+    warnings: tuple[str, ...],
+    settings: dict[str, str],
+) -> GuestBoot:
+    """Return what the guest of `record` is told. `base_env` is the whole environment of user code but `spec.env`."""
+    return GuestBoot(
+        sandbox_id=record.id,
+        name=record.name,
+        engine=record.engine,
+        token=record.token,
+        epoch=secrets.token_hex(8),
+        created_at=record.created_at,
+        on_release=record.on_release,
+        grace=spec.grace,
+        idle_timeout=spec.idle_timeout,
+        default_timeout=spec.default_timeout,
+        python=place.python,
+        runtime_dir=place.runtime_dir,
+        workdir=place.workdir,
+        home=place.home,
+        user=place.user,
+        hostname=place.hostname,
+        image=record.image,
+        base_env=base_env | spec.env,
+        isolation=isolation,
+        limits=asdict(spec.limits),
+        warnings=warnings,
+        settings=settings,
+    )
+
+
+def spawner_path() -> Path:
+    """Return the program that is the spawner: one file, standard library only."""
+    return Path(__file__).parents[1] / "guest" / "spawner.py"
+
+
+def spawner_command(
+    python: str, path: str, mode: Literal["marks", "keepers"], limits: AppliedLimits
+) -> tuple[str, ...]:
+    """Return the command of a spawner at `path` that finds its socket at descriptor 3.
+
+    "marks" tells process trees apart by namespaces, which needs CAP_SYS_ADMIN; "keepers" by processes of its own.
+    """
+    return (python, "-I", "-S", path, "3", mode, json.dumps({"limits": limits.spawner}))

@@ -1,0 +1,117 @@
+"""Which engine: by name, or the best one that works here, with the reasons against the others."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from sandcell_container.engine import Probe
+from sandcell_container.engines.bwrap import find_bwrap
+from sandcell_container.engines.local import LocalEngine
+from sandcell_container.engines.process import ProcessEngine
+from sandcell_container.engines.settings import EngineSettings
+from sandcell_container.errors import ErrorCode, SandcellError, error
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sandcell_container.engine import Engine
+
+__all__ = ["ENGINES", "EngineSettings", "open_engine", "probe_engines"]
+
+ENGINES = ("docker", "podman", "local", "process")
+
+_NO_PODMAN = Probe(
+    engine="podman",
+    usable=False,
+    reason="this version does not speak to podman yet",
+    remedies=("use the engine docker or local",),
+)
+_NO_DOCKER_PACKAGE = Probe(
+    engine="docker",
+    usable=False,
+    reason="the Python package docker is not installed",
+    remedies=("pip install 'sandcell[docker]'",),
+)
+
+
+def open_engine(name: str, settings: EngineSettings) -> tuple[Engine, list[Probe]]:
+    """Return the engine `name` and the probes of those that "auto" passed over, in the order tried.
+
+    "auto" takes docker or podman where it answers and has the runtime image, else local, never process. An engine
+    chosen by name is not tried here: its `create` says what is wrong.
+
+    Raises:
+        InvalidRequest (INVALID_ARGUMENT): there is no engine of that name.
+        Unavailable (ENGINE_UNAVAILABLE): none can work here; `details["probes"]` says why, each.
+    """
+    match name:
+        case "auto":
+            return _open_best(settings)
+        case "local":
+            return LocalEngine(settings), []
+        case "process":
+            return ProcessEngine(settings), []
+        case "docker":
+            return _docker(settings), []
+        case "podman":
+            raise _unavailable([_NO_PODMAN])
+        case _:
+            raise error(
+                ErrorCode.INVALID_ARGUMENT,
+                f"there is no engine {name[:40]!r}",
+                hint=f"one of auto, {', '.join(ENGINES)}",
+            )
+
+
+def probe_engines(settings: EngineSettings) -> list[Probe]:
+    """Try every engine that "auto" considers and return what was found, in its order."""
+    return [_probe_docker(settings), _NO_PODMAN, LocalEngine(settings).probe()]
+
+
+def _open_best(settings: EngineSettings) -> tuple[Engine, list[Probe]]:
+    docker = _probe_docker(settings)
+    if docker.usable:
+        return _docker(settings), []
+    passed_over = [docker, _NO_PODMAN]
+    try:
+        # No trial: it takes as long as a sandbox does, and a first one that fails says the same.
+        find_bwrap()
+    except SandcellError as missing:
+        passed_over.append(
+            Probe(engine="local", usable=False, reason=missing.message, remedies=(missing.hint,))
+        )
+        raise _unavailable(passed_over) from missing
+    return LocalEngine(settings), passed_over
+
+
+def _docker(settings: EngineSettings) -> Engine:
+    """Return the engine docker; its SDK is an extra, and half a second of imports for who does not use it.
+
+    Raises:
+        Unavailable (ENGINE_UNAVAILABLE): the SDK is not installed.
+    """
+    try:
+        from sandcell_container.engines.docker import DockerEngine
+    except ImportError as missing:
+        raise _unavailable([_NO_DOCKER_PACKAGE]) from missing
+    return DockerEngine(settings)
+
+
+def _probe_docker(settings: EngineSettings) -> Probe:
+    try:
+        docker = _docker(settings)
+    except SandcellError:
+        return _NO_DOCKER_PACKAGE
+    return docker.probe()
+
+
+def _unavailable(probes: Sequence[Probe]) -> SandcellError:
+    reasons = "; ".join(f"{probe.engine}: {probe.reason}" for probe in probes)
+    remedies = dict.fromkeys(remedy for probe in probes for remedy in probe.remedies)
+    return error(
+        ErrorCode.ENGINE_UNAVAILABLE,
+        f"no engine can make a sandbox here ({reasons})",
+        hint="; ".join(remedies),
+        details={"probes": [asdict(probe) for probe in probes]},
+    )

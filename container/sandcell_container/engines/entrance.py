@@ -1,0 +1,122 @@
+"""The child of the zygote that becomes the guest: it waits for the spawner, enters the sandbox and serves."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import sys
+import traceback
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+from sandcell_container.engines import namespaces
+from sandcell_container.engines.environment import is_below
+from sandcell_container.engines.launcher import take_identity
+from sandcell_container.os_process import OsProcess
+
+if TYPE_CHECKING:
+    from sandcell_container.engines.launch import Launch
+
+__all__ = ["GuestSide", "serve"]
+
+_MESSAGE = 65536
+
+
+class GuestSide(NamedTuple):
+    """The guest's descriptors: see `GUEST_DESCRIPTORS`."""
+
+    reply: int
+    listener: int
+    lock: int
+    log: int
+    spawner: int
+    status: int
+
+
+class _StartError(Exception):
+    """The sandbox did not come up; the words are for the host program."""
+
+
+def serve(launch: Launch, side: GuestSide, *, launcher: int, parent: int) -> NoReturn:
+    """Be the guest of `launch` until it ends; `launcher` is the pid of its bubblewrap, `parent` the zygote's.
+
+    Tells the host program by `side.reply`: {"running": {name: [pid, start]}} just before it serves, or {"failed": words}.
+    """
+    code = 1
+    try:
+        namespaces.tie_to_parent(parent)
+        namespaces.leave_keyring()
+        _take_streams(side.log)
+        code = _serve(launch, side, launcher=launcher, parent=parent)
+    except Exception:  # noqa: BLE001 -- the outermost loop of this process: the log is all that is left to tell
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _serve(launch: Launch, side: GuestSide, *, launcher: int, parent: int) -> int:
+    reply = socket.socket(fileno=side.reply)
+    spawner = socket.socket(fileno=side.spawner)
+    try:
+        _await_spawner(spawner, launch.timeout)
+        processes = [OsProcess.of(launcher), OsProcess.of(os.getpid())]
+        isolation = dict(launch.boot.isolation)
+        if launch.enter:
+            init = _child_pid(side.status)
+            processes.append(OsProcess.of(init))
+            isolation |= _enter(launch, init, parent)
+    except (_StartError, OSError) as failed:
+        reply.send(json.dumps({"failed": str(failed)}).encode())
+        return 1
+    namespaces.hide_from_peers()
+    serve_sandbox = getattr(sys.modules[launch.module], launch.function)
+    reply.send(json.dumps({"running": [[each.pid, each.started] for each in processes]}).encode())
+    reply.close()
+    serve_sandbox(replace(launch.boot, isolation=isolation), socket.socket(fileno=side.listener), spawner)
+    return 0
+
+
+def _await_spawner(spawner: socket.socket, timeout: float) -> None:
+    """Wait until the spawner has said that it is ready, and leave its message for the guest to read."""
+    poll = select.poll()
+    poll.register(spawner, select.POLLIN)
+    if not poll.poll(timeout * 1000):
+        raise _StartError("the spawner did not say that it is ready in time")
+    said = spawner.recv(_MESSAGE, socket.MSG_PEEK)
+    if not said:
+        raise _StartError("the spawner ended before it was ready")
+    message = json.loads(said)
+    if not message.get("ready"):
+        raise _StartError(f"the spawner cannot work: {str(message)[:500]}")
+
+
+def _child_pid(status: int) -> int:
+    """Read the pid of the sandbox's init from what bubblewrap has written by now."""
+    said = os.read(status, _MESSAGE).decode()
+    first: dict[str, Any] = json.JSONDecoder().raw_decode(said)[0]
+    return int(first["child-pid"])
+
+
+def _enter(launch: Launch, init: int, parent: int) -> dict[str, bool]:
+    if launch.program.identity is not None:
+        take_identity(launch.program.identity)
+    entered = namespaces.enter(init)
+    namespaces.drop_privileges()
+    namespaces.tie_to_parent(parent)
+    _import_only_from(launch.import_roots)
+    return entered.own
+
+
+def _import_only_from(roots: tuple[str, ...]) -> None:
+    """From here on paths mean the sandbox's files: what user code can write must never be imported."""
+    sys.path[:] = [folder for folder in sys.path if any(is_below(folder, root) for root in roots)]
+    sys.path_importer_cache.clear()
+
+
+def _take_streams(log: int) -> None:
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)

@@ -1,0 +1,145 @@
+"""The environment that user code gets: which Python it stands on, the venv of its own above that, its variables."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sandcell_container.engines import python_facts
+from sandcell_container.errors import ErrorCode, error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+__all__ = [
+    "PythonEnvironment",
+    "base_environment",
+    "calling_environment",
+    "is_below",
+    "make_venv",
+    "minimal_cover",
+    "query_environment",
+]
+
+_QUERY_TIMEOUT = 20.0  # seconds; a cold start of an interpreter on a slow disk
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PythonEnvironment:
+    """One Python environment of this machine. `executable` is the base interpreter's real path, `packages` the
+    folder of packages below the prefix of a venv, `site_dirs` where packages are installed, existing ones only."""
+
+    executable: str
+    prefix: str
+    base_prefix: str
+    packages: str
+    site_dirs: tuple[str, ...]
+    version: str
+
+    @classmethod
+    def from_facts(cls, facts: dict[str, Any]) -> PythonEnvironment:
+        fields: dict[str, Any] = {**facts, "site_dirs": tuple(facts["site_dirs"])}
+        return cls(**fields)
+
+    @property
+    def roots(self) -> list[str]:
+        """The folders that hold it, by the names it goes by and by their real ones."""
+        named = [self.prefix, self.base_prefix, *self.site_dirs]
+        return [*named, *(os.path.realpath(folder) for folder in named), _prefix_of(self.executable)]
+
+
+def calling_environment() -> PythonEnvironment:
+    """Return the environment that this program runs in."""
+    return PythonEnvironment.from_facts(python_facts.describe())
+
+
+def query_environment(python: str) -> PythonEnvironment:
+    """Return the environment of the interpreter `python`, by asking it.
+
+    Raises:
+        InvalidRequest (INVALID_ARGUMENT): it cannot be run, or is no Python.
+    """
+    try:
+        done = subprocess.run(
+            [python, "-I", python_facts.__file__],
+            capture_output=True,
+            timeout=_QUERY_TIMEOUT,
+            check=True,
+            stdin=subprocess.DEVNULL,
+        )
+        return PythonEnvironment.from_facts(json.loads(done.stdout))
+    except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError) as failed:
+        raise error(
+            ErrorCode.INVALID_ARGUMENT,
+            f"python={python[:200]!r} does not answer as a Python: {failed}",
+            hint="the path of an interpreter, for example that of a venv",
+        ) from failed
+
+
+def make_venv(folder: Path, environment: PythonEnvironment, *, inside: str) -> None:
+    """Make a venv at `folder`, which the sandbox sees at `inside`, above the packages of `environment`.
+
+    `pip install` writes into it; the packages below can be shadowed but neither changed nor removed.
+    """
+    packages = folder / environment.packages
+    packages.mkdir(parents=True)
+    scripts = folder / "bin"
+    scripts.mkdir()
+    for name in ("python", "python3"):
+        (scripts / name).symlink_to(environment.executable)
+    (folder / "pyvenv.cfg").write_text(
+        f"home = {os.path.dirname(environment.executable)}\n"
+        f"include-system-site-packages = false\nversion = {environment.version}\n"
+    )
+    # addsitedir and not the bare path: .pth files of the packages below count as well.
+    lines = [f"import site; site.addsitedir({site_dir!a})\n" for site_dir in environment.site_dirs]
+    (packages / "_sandcell_base.pth").write_text("".join(lines))
+    # The script of the environment below would install below, where nothing can be written.
+    pip = scripts / "pip"
+    pip.write_text(f"#!{inside}/bin/python\nimport runpy\nrunpy.run_module('pip', run_name='__main__')\n")
+    pip.chmod(0o755)
+
+
+def base_environment(
+    *, venv: str, environment: PythonEnvironment, home: str, user: str, temp: str
+) -> dict[str, str]:
+    """Return all variables that user code starts with. Source: CONTRACT section 5."""
+    shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
+    path = (
+        f"{venv}/bin",
+        f"{environment.prefix}/bin",
+        "/usr/local/bin",
+        "/usr/bin",
+        "/bin",
+    )
+    return {
+        "PATH": ":".join(dict.fromkeys(path)),
+        "HOME": home,
+        "USER": user,
+        "LANG": "C.UTF-8",
+        "TERM": "xterm-256color",
+        "TMPDIR": temp,
+        "SHELL": shell,
+    }
+
+
+def minimal_cover(folders: Iterable[str], *, covered: Sequence[str]) -> list[str]:
+    """Return those of `folders` that lie neither in one of `covered` nor in another one, sorted."""
+    kept = list[str]()
+    for folder in sorted(set(folders)):  # a parent sorts before what lies in it
+        if not any(is_below(folder, other) for other in (*covered, *kept)):
+            kept.append(folder)
+    return kept
+
+
+def is_below(path: str, folder: str) -> bool:
+    """Tell whether `path` is `folder` or lies in it, by name alone."""
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def _prefix_of(executable: str) -> str:
+    return os.path.dirname(os.path.dirname(executable))

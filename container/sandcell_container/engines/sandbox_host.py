@@ -1,0 +1,194 @@
+"""Life and death of sandboxes whose processes are children of a zygote: what the engines `local` and `process` share."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import threading
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sandcell_container.engine import Record
+from sandcell_container.engines.launch import Launch
+from sandcell_container.engines.zygote_process import ZygoteProcess, memory_file
+from sandcell_container.errors import ErrorCode, SandcellError, error
+from sandcell_container.os_process import OsProcess
+from sandcell_container.registry import Registry
+from sandcell_container.unix_address import listen_at
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sandcell_container.engines.settings import EngineSettings
+    from sandcell_container.registry import Claim, Entry
+    from sandcell_container.spec import SandboxSpec
+
+__all__ = ["Blueprint", "SandboxHost"]
+
+_MESSAGE = 65536
+_END_TIMEOUT = 10.0  # seconds; everything is killed, so only a stuck kernel needs them
+_MOST_WORDS = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blueprint:
+    """One sandbox about to be started. The launcher finds the spawner's socket at descriptor 3, then, where `status` is
+    wanted, a pipe to report to, then a file for each of `memory`."""
+
+    launch: Launch
+    status: bool
+    memory: tuple[bytes, ...] = ()
+
+
+class SandboxHost:
+    """Starts, finds and ends the sandboxes of one engine. Thread-safe."""
+
+    def __init__(self, engine: str, settings: EngineSettings, *, uids: range = range(0)) -> None:
+        self._engine = engine
+        self._guest = settings.guest
+        self._registry = Registry(settings.state / "sandboxes")
+        self._uids = uids
+        self._lock = threading.Lock()
+        self._zygote: ZygoteProcess | None = None
+
+    def create(self, spec: SandboxSpec, draw: Callable[[Entry], Blueprint]) -> Record:
+        """Make the sandbox of `spec`; `draw` prepares its files in the entry's folder and says what to start.
+
+        A failure, a timeout or an exception of any kind leaves nothing behind. Errors: see `Engine.create`; those of a
+        start that failed carry what the programs said in `details["words"]`.
+        """
+        deadline = time.monotonic() + spec.start_timeout
+        claim = self._registry.claim(_new_record(spec, self._engine), uids=self._uids)
+        try:
+            zygote = self._zygote_for(spec, deadline)
+            with ExitStack() as held:
+                if spec.on_release == "keep":
+                    held.callback(zygote.close)
+                processes = _start(claim, draw(claim.entry), zygote, deadline)
+                record = claim.publish(processes).record
+                if spec.on_release == "keep":
+                    zygote.release()
+            return record
+        except BaseException as failed:
+            claim.abandon()
+            if isinstance(failed, OSError):
+                raise error(
+                    ErrorCode.START_FAILED, f"the sandbox {spec.name!r} could not be prepared: {failed}"
+                ) from failed
+            raise
+        finally:
+            claim.close()
+
+    def list(self) -> list[Record]:
+        return [entry.record for entry in self._registry.entries() if entry.record.engine == self._engine]
+
+    def remove(self, sandbox_id: str) -> None:
+        self._registry.remove(sandbox_id)
+
+    def close(self) -> None:
+        """End the sandboxes that end with this program, and remove the files of those that leave none."""
+        with self._lock:
+            zygote, self._zygote = self._zygote, None
+        if zygote is not None:
+            zygote.close()
+            self._registry.reap()
+
+    def _zygote_for(self, spec: SandboxSpec, deadline: float) -> ZygoteProcess:
+        if spec.on_release == "keep":
+            return ZygoteProcess(self._guest, tie="sandbox", timeout=_rest(deadline))
+        with self._lock:
+            if self._zygote is not None and not self._zygote.usable:
+                self._zygote.close()
+                self._zygote = None
+            if self._zygote is None:
+                self._zygote = ZygoteProcess(self._guest, tie="host", timeout=_rest(deadline))
+            return self._zygote
+
+
+def _new_record(spec: SandboxSpec, engine: str) -> Record:
+    return Record(
+        id=spec.id,
+        name=spec.name,
+        engine=engine,
+        status="creating",
+        socket="",
+        token=secrets.token_urlsafe(32),
+        created_at=time.time(),
+        on_release=spec.on_release,
+        image=spec.image,
+    )
+
+
+def _start(claim: Claim, blueprint: Blueprint, zygote: ZygoteProcess, deadline: float) -> list[OsProcess]:
+    """Have both processes forked and wait until the guest serves; returns those that stand for the sandbox."""
+    with ExitStack() as held:
+        reply, reply_end = _pair(held)
+        guest_end, spawner_end = _pair(held)
+        status_in, status_out = os.pipe()
+        listener = held.enter_context(listen_at(claim.entry.record.socket))
+        log = os.open(claim.entry.folder / "log", os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        memory = [memory_file(content) for content in blueprint.memory]
+        for descriptor in (status_in, status_out, log, *memory):
+            held.callback(os.close, descriptor)
+        for_guest = [reply_end.fileno(), listener.fileno(), claim.lock, log, guest_end.fileno(), status_in]
+        for_launcher = [spawner_end.fileno(), *([status_out] if blueprint.status else []), *memory]
+        zygote.launch(blueprint.launch, [*for_guest, *for_launcher])
+        for ours in (reply_end, guest_end, spawner_end):
+            ours.close()  # so that their ends are seen when the other processes end
+        try:
+            return _await_running(reply, log, deadline)
+        except BaseException:
+            _end(zygote, claim.entry.record.id, reply)
+            raise
+
+
+def _pair(held: ExitStack) -> tuple[socket.socket, socket.socket]:
+    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    return held.enter_context(one), held.enter_context(other)
+
+
+def _await_running(reply: socket.socket, log: int, deadline: float) -> list[OsProcess]:
+    reply.settimeout(_rest(deadline))
+    try:
+        said = reply.recv(_MESSAGE)
+    except TimeoutError:
+        raise error(
+            ErrorCode.START_TIMEOUT,
+            "the sandbox did not come up in time",
+            hint="give it longer: start_timeout=",
+            details={"words": _words(log)},
+        ) from None
+    answer: dict[str, Any] = json.loads(said) if said else {"failed": "it ended at once"}
+    if "failed" in answer:
+        words = _words(log)
+        last = words.strip().rpartition("\n")[2] or answer["failed"]
+        raise error(
+            ErrorCode.START_FAILED,
+            f"the sandbox did not come up: {last[:300]}",
+            details={"words": words, "reason": answer["failed"]},
+        )
+    return [OsProcess(*process) for process in answer["running"]]
+
+
+def _end(zygote: ZygoteProcess, sandbox_id: str, reply: socket.socket) -> None:
+    """Have what was started killed, and wait until the zygote has reaped it: it closes the reply socket then."""
+    try:
+        zygote.end(sandbox_id)
+        reply.settimeout(_END_TIMEOUT)
+        while reply.recv(_MESSAGE):
+            pass
+    except (SandcellError, TimeoutError, ConnectionResetError):
+        return  # the zygote has gone, and with it all that it had forked
+
+
+def _words(log: int) -> str:
+    size = os.fstat(log).st_size
+    return os.pread(log, _MOST_WORDS, max(0, size - _MOST_WORDS)).decode(errors="replace")
+
+
+def _rest(deadline: float) -> float:
+    return max(deadline - time.monotonic(), 0.001)

@@ -1,0 +1,243 @@
+"""The program that every process of this machine's sandboxes is a child of: imports once, forks fast, reaps all.
+
+It runs beside its host program as a process of its own, because bubblewrap is tied to the thread that started it and
+setns needs a single thread: here is one thread, for good. It ends with its host program, whatever way that ends,
+and everything it has forked ends with it. Started detached it is for one sandbox, and ends with that one.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import mmap
+import os
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sandcell_container.engines import entrance, launcher, namespaces
+from sandcell_container.engines.launch import GUEST_DESCRIPTORS, Launch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["main"]
+
+_MOST_DESCRIPTORS = 253  # SCM_MAX_FD
+_REQUEST = 4096
+_LAST_WORDS = 1.0  # seconds that a guest has left when its sandbox ended
+
+
+@dataclass(slots=True)
+class _Pair:
+    """The two children that make one sandbox, None where already reaped. `reply` stays open as long as one is left."""
+
+    launcher: int | None
+    guest: int | None
+    reply: int
+    kill_at: float | None = None
+
+    @property
+    def pids(self) -> list[int]:
+        return [pid for pid in (self.launcher, self.guest) if pid is not None]
+
+
+class _Zygote:
+    """The loop: requests of the host program in, ends of children in, nothing else."""
+
+    def __init__(self, control: socket.socket, host: int | None) -> None:
+        self._control = control
+        self._host = host
+        self._pairs: dict[str, _Pair] = {}
+        self._released = False
+        self._pid = os.getpid()
+        self._wakeup_in, self._wakeup_out = socket.socketpair()
+        for end in (self._wakeup_in, self._wakeup_out):
+            end.settimeout(0)
+
+    def run(self) -> None:
+        """Serve until the host program has gone, or, once released, until no sandbox is left; then end all children."""
+        signal.signal(signal.SIGCHLD, _note)
+        signal.set_wakeup_fd(self._wakeup_in.fileno(), warn_on_full_buffer=False)
+        poll = select.poll()
+        watched = [self._control.fileno(), self._wakeup_out.fileno()]
+        for descriptor in [*watched, *([] if self._host is None else [self._host])]:
+            poll.register(descriptor, select.POLLIN)
+        while not self._released or self._pairs:
+            ready = {descriptor for descriptor, _ in poll.poll(self._patience())}
+            if self._host in ready:
+                break
+            if self._wakeup_out.fileno() in ready:
+                self._wakeup_out.recv(_REQUEST)
+                self._reap()
+            self._end_overdue()
+            if self._control.fileno() in ready and not self._take_request():
+                if not self._released:
+                    break
+                poll.unregister(self._control.fileno())
+        self._end_all()
+
+    def _take_request(self) -> bool:
+        """Do what the host program asks; returns False when it has closed its end."""
+        try:
+            request, descriptors, _, _ = socket.recv_fds(self._control, _REQUEST, _MOST_DESCRIPTORS)
+        except ConnectionResetError:
+            return False
+        if not request:
+            return False
+        message: dict[str, Any] = json.loads(request)
+        match message["do"]:
+            case "launch":
+                self._launch(descriptors)
+            case "end":
+                if (pair := self._pairs.get(message["id"])) is not None:
+                    _kill(pair.pids)
+            case "release":
+                self._released = True
+            case other:
+                raise ValueError(f"no such request: {other!r}")
+        return True
+
+    def _launch(self, descriptors: Sequence[int]) -> None:
+        plan, *guests = descriptors[: len(GUEST_DESCRIPTORS)]
+        launchers = descriptors[len(GUEST_DESCRIPTORS) :]
+        side = entrance.GuestSide(*guests)
+        with mmap.mmap(plan, 0, access=mmap.ACCESS_READ) as text:
+            launch = Launch.decode(text[:])
+        pair = self._pairs[launch.boot.sandbox_id] = _Pair(None, None, side.reply)
+        try:
+            pair.launcher = bubblewrap = os.fork()
+            if bubblewrap == 0:
+                self._forget_signals()
+                launcher.become(launch.program, launchers, log=side.log, parent=self._pid)
+            pair.guest = os.fork()
+            if pair.guest == 0:
+                self._forget(plan, *launchers, keep=side.reply)
+                entrance.serve(launch, side, launcher=bubblewrap, parent=self._pid)
+        except OSError as failed:  # no more processes: one sandbox does not start, the others stay
+            os.write(side.log, f"sandcell: fork: {failed.strerror}\n".encode())
+            self._forget_pair(launch.boot.sandbox_id, pair)
+        for descriptor in (*launchers, plan, *(each for each in side if each != side.reply)):
+            os.close(descriptor)
+
+    def _forget_pair(self, sandbox_id: str, pair: _Pair) -> None:
+        """Forget a pair, which tells the host program; a launcher that is left ends as a stranger does."""
+        _kill(pair.pids)
+        os.close(pair.reply)
+        del self._pairs[sandbox_id]
+
+    def _forget(self, *descriptors: int, keep: int) -> None:
+        """Close, in a child that stays Python, what belongs to the zygote."""
+        self._forget_signals()
+        for held in (self._control, self._wakeup_in, self._wakeup_out):
+            held.close()
+        others = [pair.reply for pair in self._pairs.values() if pair.reply != keep]
+        for descriptor in (*descriptors, *others, *([] if self._host is None else [self._host])):
+            os.close(descriptor)
+
+    @staticmethod
+    def _forget_signals() -> None:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+    def _reap(self) -> None:
+        while (pid := _reap_one(os.WNOHANG)) is not None:
+            for sandbox_id, pair in list(self._pairs.items()):
+                self._settle(sandbox_id, pair, pid)
+        _kill(_strangers({pid for pair in self._pairs.values() for pid in pair.pids}))
+
+    def _settle(self, sandbox_id: str, pair: _Pair, pid: int) -> None:
+        if pid == pair.guest:
+            pair.guest = None
+            _kill(pair.pids)
+        elif pid == pair.launcher:
+            # The guest has seen its spawner's end close. It may still tell its clients why they lose it.
+            pair.launcher = None
+            pair.kill_at = time.monotonic() + _LAST_WORDS
+        if not pair.pids:
+            self._forget_pair(sandbox_id, pair)
+
+    def _patience(self) -> float | None:
+        """Return the milliseconds until a guest is overdue, None where none is awaited."""
+        due = [pair.kill_at for pair in self._pairs.values() if pair.kill_at is not None]
+        return max(0.0, min(due) - time.monotonic()) * 1000 + 1 if due else None
+
+    def _end_overdue(self) -> None:
+        now = time.monotonic()
+        for pair in self._pairs.values():
+            if pair.kill_at is not None and pair.kill_at <= now:
+                pair.kill_at = None
+                _kill(pair.pids)
+
+    def _end_all(self) -> None:
+        """Kill and reap until no child is left, those that arrive as orphans meanwhile included."""
+        _kill(_strangers(set()))
+        while _reap_one(0) is not None:
+            _kill(_strangers(set()))
+
+
+def _reap_one(options: int) -> int | None:
+    """Return the pid of one child that ended, None where none has, or there is none."""
+    try:
+        pid, _ = os.waitpid(-1, options)
+    except ChildProcessError:
+        return None
+    return pid or None
+
+
+def _strangers(known: set[int]) -> list[int]:
+    """Return the children of this process but `known`: orphans of sandboxes whose own reaper is gone."""
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children") as listed:
+            return [int(pid) for pid in listed.read().split() if int(pid) not in known]
+    except FileNotFoundError:
+        return list[int]()  # a kernel without CONFIG_PROC_CHILDREN: the PID namespaces end their own
+
+
+def _kill(pids: Sequence[int]) -> None:
+    for pid in pids:
+        # Not reaped yet by this one thread, so the number is still that child's.
+        os.kill(pid, signal.SIGKILL)
+
+
+def _note(_number: int, _frame: object) -> None:
+    """Exist: without a Python handler the wakeup descriptor stays silent."""
+
+
+def _prepare(options: dict[str, Any]) -> None:
+    """Import what guests need, once for all of them."""
+    for name in options["preload"]:
+        importlib.import_module(name)
+    threads = os.listdir("/proc/self/task")
+    if len(threads) != 1:
+        raise RuntimeError(f"an import has started {len(threads) - 1} threads, none can enter a sandbox then")
+    gc.collect()
+    gc.freeze()  # so that children do not copy every page that holds an object
+
+
+def main() -> None:
+    """Be a zygote: argv[1] is the control socket's descriptor, argv[2] options as JSON.
+
+    Options: `host`, a pidfd of the host program or None for a detached one; `preload`, modules to import. Says
+    {"ready": true} or {"failed": words} before anything else.
+    """
+    options = json.loads(sys.argv[2])
+    if options["host"] is None and os.fork():
+        os._exit(0)  # so that the host program need not reap it
+    control = socket.socket(fileno=int(sys.argv[1]))
+    namespaces.hide_from_peers()
+    namespaces.adopt_orphans()
+    os.umask(0o022)
+    try:
+        _prepare(options)
+    except Exception:  # noqa: BLE001 -- whatever a module does when it is imported: the host program has to hear of it
+        control.send(json.dumps({"failed": traceback.format_exc()[-3000:]}).encode())
+        return
+    control.send(b'{"ready": true}')
+    _Zygote(control, options["host"]).run()
