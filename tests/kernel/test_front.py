@@ -473,7 +473,7 @@ def test_a_message_for_a_subshell_is_refused() -> None:
 # --- the kernel itself
 
 
-INNER = {
+INNER: dict[str, Any] = {
     "language_info": {"name": "python", "version": "3.11.2"},
     "banner": "Python 3.11.2",
     "help_links": [],

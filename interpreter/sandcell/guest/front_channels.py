@@ -1,0 +1,205 @@
+"""The WebSocket of a front: `/v1/fronts/{id}/channels`. Our own subprotocol, and both framings of Jupyter.
+
+Source: docs/protocol.md, "The front's WebSocket".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import struct
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tornado.websocket import WebSocketClosedError, WebSocketHandler
+
+from sandcell.failure import failure_of
+from sandcell.guest.request import check_token
+from sandcell_container.errors import CODES
+from sandcell_container.frames import Cursor, Kind
+from sandcell_kernel.websocket import V1_SUBPROTOCOL, pack_default, unpack_default, unpack_v1
+from sandcell_kernel.wire import BadMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from sandcell.guest.fronts import Front, Fronts
+    from sandcell_container.frames import Entry
+    from sandcell_kernel.wire import ChannelMessage
+
+__all__ = ["FRONT_SUBPROTOCOL", "FrontChannels"]
+
+log = logging.getLogger(__name__)
+
+FRONT_SUBPROTOCOL = "v1.front.sandcell"
+_PLACE = struct.Struct("<QQ")  # seq and offset of the front's journal
+_GOING_AWAY = 1001
+_BAD_DATA = 1007
+_INTERNAL = 1011
+_TRY_AGAIN = 1013
+
+
+class _Framing(Protocol):
+    """How messages travel on one connection."""
+
+    has_notes: bool
+
+    def down(self, entry: Entry) -> str | bytes:
+        """Write a MESSAGE entry of the front's journal. Raises BadMessage where this framing cannot hold it."""
+        ...
+
+    def up(self, frame: str | bytes) -> ChannelMessage:
+        """Read a frame of the client. Raises BadMessage."""
+        ...
+
+
+class _FrontFraming:
+    """Between our own ends: v1 frames that know their place in the journal, and notes."""
+
+    has_notes = True
+
+    def down(self, entry: Entry) -> str | bytes:
+        return _PLACE.pack(entry.seq, entry.offset) + entry.data
+
+    def up(self, frame: str | bytes) -> ChannelMessage:
+        return _read_v1(frame)
+
+
+class _V1Framing:
+    """v1.kernel.websocket.jupyter.org."""
+
+    has_notes = False
+
+    def down(self, entry: Entry) -> str | bytes:
+        return entry.data
+
+    def up(self, frame: str | bytes) -> ChannelMessage:
+        return _read_v1(frame)
+
+
+class _DefaultFraming:
+    """For clients that ask for no subprotocol."""
+
+    has_notes = False
+
+    def down(self, entry: Entry) -> str | bytes:
+        return pack_default(*unpack_v1(entry.data))
+
+    def up(self, frame: str | bytes) -> ChannelMessage:
+        return unpack_default(frame)
+
+
+_FRAMINGS: dict[str, _Framing] = {
+    FRONT_SUBPROTOCOL: _FrontFraming(),
+    V1_SUBPROTOCOL: _V1Framing(),
+}
+_DEFAULT_FRAMING = _DefaultFraming()
+
+
+def _read_v1(frame: str | bytes) -> ChannelMessage:
+    if isinstance(frame, str):
+        raise BadMessage("a message of the v1 framing is a binary frame")
+    return unpack_v1(frame)
+
+
+class FrontChannels(WebSocketHandler):
+    """One connection of a front end. `hold` is a lease of the sandbox, held as long as the connection is open.
+
+    With our own subprotocol the client is told everything after its cursor, from the start without one. Clients
+    of the standard framings have no cursor as a rule and are told what comes from now on.
+
+    A slow client is waited for, one batch of the journal at a time, and holds up nobody. One that falls behind
+    what the journal keeps gets a note; where the framing has none it is cut off, and may connect again.
+    """
+
+    def initialize(
+        self,
+        fronts: Fronts,
+        token: str,
+        hold: Callable[[], AbstractContextManager[object]],
+        max_message: int,
+    ) -> None:
+        self._fronts = fronts
+        self._token = token
+        self._hold = hold
+        self._max_message = max_message
+        self._framing: _Framing = _DEFAULT_FRAMING
+        self._open_until_closed = ExitStack()
+        self._follower: asyncio.Task[None] | None = None
+
+    @property
+    def max_message_size(self) -> int:
+        return self._max_message
+
+    def prepare(self) -> None:
+        """Check token, front and cursor while the answer can still be an HTTP error."""
+        given = self.request.headers.get("Authorization", "")
+        check_token(given, self.get_query_argument("token", ""), token=self._token)
+        self._front = self._fronts.get(self.path_args[0])
+        cursor = self.get_query_argument("cursor", "")
+        epoch = self._front.journal.epoch
+        self._cursor = Cursor.parse(cursor, epoch=epoch) if cursor else None
+
+    def select_subprotocol(self, subprotocols: list[str]) -> str | None:
+        chosen = next((name for name in _FRAMINGS if name in subprotocols), None)
+        self._framing = _FRAMINGS[chosen] if chosen else _DEFAULT_FRAMING
+        return chosen
+
+    def open(self, *args: str, **kwargs: str) -> None:
+        front, journal = self._front, self._front.journal
+        front.connections += 1
+        self._open_until_closed.enter_context(self._hold())
+        start = journal.start if self._framing.has_notes else journal.cursor
+        self._follower = self._fronts.spawn(self._follow(front, self._cursor or start))
+
+    def on_message(self, message: str | bytes) -> None:
+        try:
+            self._front.receive(*self._framing.up(message))
+        except BadMessage as problem:
+            log.warning("a client sends no message front=%s: %s", self._front.id, problem)
+            self.close(_BAD_DATA, str(problem)[:100])
+
+    def on_close(self) -> None:
+        if self._follower is not None:
+            self._front.connections -= 1
+            self._follower.cancel()
+        self._open_until_closed.close()
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        problem = failure_of(kwargs["exc_info"][1]) if "exc_info" in kwargs else None
+        if problem is not None:
+            self.set_status(CODES[problem.code].status)
+            self.finish(problem.to_dict())
+        else:
+            super().write_error(status_code, **kwargs)
+
+    async def _follow(self, front: Front, after: Cursor) -> None:
+        try:
+            if self._framing.has_notes:
+                await self._note("hello", epoch=front.journal.epoch, context_id=front.context.id)
+            async for batch in front.journal.follow(after):
+                await self._send(batch)
+            self.close(_GOING_AWAY, "the front was deleted")
+        except WebSocketClosedError:
+            return
+        except Exception:
+            log.exception("a connection failed front=%s", front.id)
+            self.close(_INTERNAL)
+
+    async def _send(self, batch: list[Entry]) -> None:
+        written = list[asyncio.Future[None]]()
+        for entry in batch:
+            if entry.kind == Kind.MESSAGE:
+                frame = self._framing.down(entry)
+                written.append(self.write_message(frame, binary=isinstance(frame, bytes)))
+            elif entry.kind == Kind.GAP and self._framing.has_notes:
+                written.append(self._note("gap", **json.loads(entry.data)))
+            elif entry.kind == Kind.GAP:
+                self.close(_TRY_AGAIN, "messages were lost")
+                return
+        await asyncio.gather(*written)
+
+    def _note(self, kind: str, **facts: object) -> asyncio.Future[None]:
+        return self.write_message(json.dumps({"note": kind, **facts}))
