@@ -103,11 +103,11 @@ def _child_pid(status: int) -> int:
 def _enter(launch: Launch, init: int, parent: int) -> dict[str, bool]:
     if launch.program.identity is not None:
         take_identity(launch.program.identity)
-    entered = namespaces.enter(init)
+    own = namespaces.enter(init)
     namespaces.drop_privileges()
     namespaces.tie_to_parent(parent)
     _import_only_from(launch.import_roots)
-    return entered.own
+    return {"mount": own["mnt"], **{name: own[name] for name in ("pid", "net", "user", "ipc", "uts")}}
 
 
 def _import_only_from(roots: tuple[str, ...]) -> None:

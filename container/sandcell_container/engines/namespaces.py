@@ -9,10 +9,8 @@ import os
 import platform
 import select
 import signal
-from typing import NamedTuple
 
 __all__ = [
-    "Entered",
     "adopt_orphans",
     "bind_all",
     "drop_privileges",
@@ -122,17 +120,12 @@ def _mount(source: str | None, target: str, kind: str | None, flags: int, data: 
         raise OSError(failed.errno, f"mount {source} at {target}: {os.strerror(failed.errno or 0)}") from None
 
 
-class Entered(NamedTuple):
-    """Which namespaces of the sandbox differ from those of the host program, by name."""
-
-    own: dict[str, bool]
-
-
-def enter(pid: int) -> Entered:
+def enter(pid: int) -> dict[str, bool]:
     """Enter the namespaces of the process `pid`, the init of a sandbox, but not its PID namespace.
 
     To be called when that process runs the program it was made for: earlier, its last user namespace does not
-    exist yet. Needs a single thread, and the identity that made the namespaces.
+    exist yet. Needs a single thread, and the identity that made the namespaces. Returns of each kind of namespace
+    whether the sandbox has one of its own.
 
     Raises:
         ProcessLookupError: the process ended meanwhile.
@@ -141,7 +134,7 @@ def enter(pid: int) -> Entered:
     opened = {name: _open_namespace(pid, name) for name in ("user", "pid", *_FLAGS)}
     if select.select([alive], [], [], 0)[0]:
         raise ProcessLookupError(f"the process {pid} ended")  # the number may be another's by now
-    entered = Entered({name: not _is_mine(name, handle) for name, handle in opened.items()})
+    own = {name: not _is_mine(name, handle) for name, handle in opened.items()}
     # bubblewrap made a second user namespace below the one that owns the mounts.
     owner = fcntl.ioctl(opened["mnt"], _NS_GET_USERNS)
     _set_namespace(owner, _CLONE_NEWUSER)
@@ -152,7 +145,7 @@ def enter(pid: int) -> Entered:
     os.chdir("/")
     for handle in (alive, owner, *opened.values()):
         os.close(handle)
-    return entered
+    return own
 
 
 def _open_namespace(pid: int, name: str) -> int:
