@@ -45,6 +45,7 @@ class Host:
 
     def __init__(self) -> None:
         self.config = Config.from_environ()
+        self.guest = guest_command()
         self._settings = settings_of(os.environ)
         self._engines: dict[str, OpenEngine] = {}
         self._lock = threading.Lock()
@@ -64,7 +65,7 @@ class Host:
                     state=self.config.state_path,
                     first_uid=self.config.first_uid,
                     uid_count=self.config.uid_count,
-                    guest=guest_command(),
+                    guest=self.guest,
                     guest_settings=self._settings,
                 )
                 engine, passed_over = open_engine(name, settings)

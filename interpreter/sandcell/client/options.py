@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from msgspec import UNSET, UnsetType
 
+from sandcell.api import CreateContext, CreateExecution, ExecRequest
+from sandcell.results import ExecutionError, Result
 from sandcell_container.errors import ErrorCode, error
 from sandcell_container.ids import check_id, new_id
 from sandcell_container.spec import Limits, SandboxSpec, parse_size
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from sandcell.config import Config
     from sandcell_container.spec import GuestCommand, OnRelease
 
 __all__ = [
     "NOT_GIVEN",
+    "Callbacks",
+    "CreateOptions",
     "NotGiven",
+    "OnBusy",
+    "OnDisconnect",
+    "RunOptions",
     "check_env",
     "check_timeout",
     "given_id",
+    "make_command",
+    "make_context",
+    "make_execution",
     "make_limits",
     "make_spec",
     "refuse_later",
@@ -30,6 +42,9 @@ __all__ = [
 
 NotGiven = UnsetType
 NOT_GIVEN = UNSET
+
+OnBusy = Literal["wait", "reject"]
+OnDisconnect = Literal["continue", "interrupt"]
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _ON_RELEASE = ("remove", "stop", "keep")
@@ -93,77 +108,247 @@ def refuse_later(**asked: object) -> None:
             )
 
 
-def make_spec(
-    config: Config,
-    guest: GuestCommand,
+class RunOptions(TypedDict, total=False):
+    """How code is run: see `Sandbox.run_code`."""
+
+    id: str | None
+    fresh: bool
+    env: Mapping[str, str | None] | None
+    cwd: str | None
+    timeout: float | NotGiven | None
+    queue_timeout: float | None
+    on_busy: OnBusy
+    on_disconnect: OnDisconnect
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Callbacks:
+    """What is called while a run goes on, in the order of its events and where the caller stands."""
+
+    on_stdout: Callable[[str], object] | None = None
+    on_stderr: Callable[[str], object] | None = None
+    on_result: Callable[[Result], object] | None = None
+    on_error: Callable[[ExecutionError], object] | None = None
+    on_input: Callable[[str], object] | None = None
+
+
+def make_execution(
+    code: str,
     *,
-    name: str | None,
-    image: str | None,
-    limits: Limits,
-    strict: bool,
-    network: object,
-    env: Mapping[str, str] | None,
-    hostname: str | None,
-    python: str | None,
-    default_timeout: float | NotGiven | None,
-    idle_timeout: float | NotGiven | None,
-    on_release: OnRelease,
-    start_timeout: float | NotGiven,
-) -> SandboxSpec:
+    language: str = "python",
+    context: str | None = None,
+    allow_stdin: bool = False,
+    id: str | None = None,
+    fresh: bool = False,
+    env: Mapping[str, str | None] | None = None,
+    cwd: str | None = None,
+    timeout: float | NotGiven | None = NOT_GIVEN,
+    queue_timeout: float | None = None,
+    on_busy: OnBusy = "wait",
+    on_disconnect: OnDisconnect = "continue",
+) -> CreateExecution:
+    """Return the request of one run.
+
+    Raises:
+        InvalidRequest: INVALID_ARGUMENT, INVALID_NAME, INVALID_ENV_NAME.
+    """
+    queue = check_timeout(queue_timeout, what="queue_timeout")
+    return CreateExecution(
+        code=_text(code, what="code"),
+        id=given_id(id, prefix="run", what="id of an execution"),
+        language=language,
+        context=context if context is None else check_id(context, what="id of a context"),
+        fresh=fresh,
+        env=check_env(env),
+        cwd=cwd,
+        timeout=check_timeout(timeout),
+        queue_timeout=None if isinstance(queue, UnsetType) else queue,
+        on_busy=on_busy,
+        on_disconnect=on_disconnect,
+        allow_stdin=allow_stdin,
+    )
+
+
+def make_context(
+    *,
+    language: str,
+    id: str | None,
+    cwd: str,
+    env: Mapping[str, str | None] | None,
+    memory: str | int | None,
+) -> CreateContext:
+    """Return the request of one context.
+
+    Raises:
+        InvalidRequest: INVALID_ARGUMENT, INVALID_NAME, INVALID_ENV_NAME.
+    """
+    return CreateContext(
+        language=language,
+        id=given_id(id, prefix="ctx", what="id of a context"),
+        cwd=cwd,
+        env=check_env(env),
+        memory=None if memory is None else parse_size(memory, what="memory"),
+    )
+
+
+def make_command(
+    command: str | Sequence[str],
+    *,
+    cwd: str | None,
+    env: Mapping[str, str | None] | None,
+    stdin: str | bytes | None,
+    timeout: float | NotGiven | None,
+    max_output: int,
+    stream: bool,
+) -> ExecRequest:
+    """Return the request of one command.
+
+    Raises:
+        InvalidRequest: INVALID_ARGUMENT, INVALID_NAME, INVALID_ENV_NAME.
+    """
+    words = command if isinstance(command, str) else tuple(_text(word, what="command") for word in command)
+    if not words:
+        raise error(ErrorCode.INVALID_ARGUMENT, "the command is empty", details={"field": "command"})
+    return ExecRequest(
+        command=_text(words, what="command") if isinstance(words, str) else words,
+        id=new_id("exe"),
+        cwd=cwd,
+        env=check_env(env),
+        stdin=stdin.encode() if isinstance(stdin, str) else stdin,
+        timeout=check_timeout(timeout),
+        max_output=max_output,
+        stream=stream,
+    )
+
+
+def _text(text: object, *, what: str) -> str:
+    if not isinstance(text, str):
+        raise error(
+            ErrorCode.INVALID_ARGUMENT,
+            f"{what} has to be text, not {type(text).__name__}",
+            details={"field": what},
+        )
+    return text
+
+
+class CreateOptions(TypedDict, total=False):
+    """What a sandbox is to be: see `Sandbox.create`. Those of _LATER are UNSUPPORTED in this version."""
+
+    name: str | None
+    reuse: bool
+    engine: str
+    cpus: float | None
+    memory: str | int | None
+    disk: str | int | None
+    pids: int | None
+    strict: bool
+    network: Any
+    env: Mapping[str, str] | None
+    hostname: str | None
+    python: str | None
+    default_timeout: float | None
+    idle_timeout: float | None
+    on_release: OnRelease
+    start_timeout: float
+    url: str | None
+    token: str | None
+    packages: Sequence[str]
+    apt: Sequence[str]
+    preset: str | None
+    secrets: Any
+    pass_env: Sequence[str]
+    mounts: Sequence[Any]
+    publish: Sequence[Any]
+    dns: Sequence[str]
+    read_only: bool
+    runtime: str | None
+    tools: Sequence[Any]
+
+
+_LATER = (
+    "url",
+    "token",
+    "packages",
+    "apt",
+    "preset",
+    "secrets",
+    "pass_env",
+    "mounts",
+    "publish",
+    "dns",
+    "read_only",
+    "runtime",
+    "tools",
+)
+
+
+def make_spec(config: Config, guest: GuestCommand, image: str | None, options: CreateOptions) -> SandboxSpec:
     """Return the sandbox as an engine is asked for it. What is not given comes from `config`.
 
     Raises:
-        InvalidRequest: INVALID_NAME, INVALID_ARGUMENT, INVALID_ENV_NAME, UNSUPPORTED (a network).
+        TypeError: there is no such option.
+        InvalidRequest: INVALID_NAME, INVALID_ARGUMENT, INVALID_ENV_NAME; UNSUPPORTED: not in this version.
     """
-    if network != "none":
-        refuse_later(network=network)
+    _check_options(options)
+    sandbox_id = new_id("sbx")
+    name = options.get("name")
+    env = check_env(options.get("env")) or {}
+    start = check_timeout(options.get("start_timeout", config.start_timeout), what="start_timeout")
+    return SandboxSpec(
+        id=sandbox_id,
+        name=check_id(name, what="name of a sandbox") if name is not None else sandbox_id,
+        guest=guest,
+        image=image if image is not None else config.image,
+        limits=make_limits(options),
+        strict=options.get("strict", False),
+        env={key: value for key, value in env.items() if value is not None},
+        hostname=options.get("hostname") or "sandbox",
+        python=options.get("python"),
+        default_timeout=_seconds(options.get("default_timeout", config.default_timeout), "default_timeout"),
+        idle_timeout=_seconds(options.get("idle_timeout", config.idle_timeout), "idle_timeout"),
+        grace=config.lease_grace,
+        on_release=options.get("on_release", "remove"),
+        start_timeout=start if isinstance(start, float) else config.start_timeout,
+    )
+
+
+def make_limits(options: CreateOptions) -> Limits:
+    """Return the limits as numbers.
+
+    Raises:
+        InvalidRequest (INVALID_ARGUMENT): one is no size or not above zero.
+    """
+    memory, disk = options.get("memory"), options.get("disk")
+    counts = {"cpus": options.get("cpus"), "pids": options.get("pids")}
+    for name, value in counts.items():
+        if value is not None and not value > 0:
+            raise error(
+                ErrorCode.INVALID_ARGUMENT, f"{name}={value!r} has to be above 0", details={"field": name}
+            )
+    return Limits(
+        cpus=options.get("cpus"),
+        memory=None if memory is None else parse_size(memory, what="memory"),
+        disk=None if disk is None else parse_size(disk, what="disk"),
+        pids=options.get("pids"),
+    )
+
+
+def _check_options(options: CreateOptions) -> None:
+    unknown = options.keys() - CreateOptions.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"Sandbox.create() has no option {', '.join(sorted(unknown))}")
+    refuse_later(**{name: options.get(name) for name in _LATER})
+    if options.get("network", "none") != "none":
+        refuse_later(network=options.get("network"))
+    on_release = options.get("on_release", "remove")
     if on_release not in _ON_RELEASE:
         raise error(
             ErrorCode.INVALID_ARGUMENT,
             f"on_release={on_release!r} is none of {', '.join(_ON_RELEASE)}",
             details={"field": "on_release"},
         )
-    sandbox_id = new_id("sbx")
-    checked = check_env(env) or {}
-    return SandboxSpec(
-        id=sandbox_id,
-        name=check_id(name, what="name") if name is not None else sandbox_id,
-        guest=guest,
-        image=image if image is not None else config.image,
-        limits=limits,
-        strict=strict,
-        env={key: value for key, value in checked.items() if value is not None},
-        hostname=hostname or "sandbox",
-        python=python,
-        default_timeout=_or(check_timeout(default_timeout, what="default_timeout"), config.default_timeout),
-        idle_timeout=_or(check_timeout(idle_timeout, what="idle_timeout"), config.idle_timeout),
-        grace=config.lease_grace,
-        on_release=on_release,
-        start_timeout=_or(check_timeout(start_timeout, what="start_timeout"), config.start_timeout)
-        or config.start_timeout,
-    )
 
 
-def make_limits(
-    *, cpus: float | None, memory: str | int | None, disk: str | int | None, pids: int | None
-) -> Limits:
-    """Return the limits as numbers.
-
-    Raises:
-        InvalidRequest (INVALID_ARGUMENT): one is no size or not above zero.
-    """
-    for name, value in (("cpus", cpus), ("pids", pids)):
-        if value is not None and not value > 0:
-            raise error(
-                ErrorCode.INVALID_ARGUMENT, f"{name}={value!r} has to be above 0", details={"field": name}
-            )
-    return Limits(
-        cpus=cpus,
-        memory=None if memory is None else parse_size(memory, what="memory"),
-        disk=None if disk is None else parse_size(disk, what="disk"),
-        pids=pids,
-    )
-
-
-def _or(value: float | NotGiven | None, default: float | None) -> float | None:
-    return default if isinstance(value, UnsetType) else value
+def _seconds(timeout: float | None, name: str) -> float | None:
+    checked = check_timeout(timeout, what=name)
+    return None if isinstance(checked, UnsetType) else checked

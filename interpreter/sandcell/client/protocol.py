@@ -61,7 +61,8 @@ class Address(NamedTuple):
 class Request:
     """One request. `repeatable`: sending it a second time does what sending it once does.
 
-    `streamed`: its body follows in chunks. `waits`: its answer may take as long as what it asks for.
+    `streamed`: its body follows in chunks. `patience`: seconds until the head of its answer has to be there;
+    None is what the transport gives everybody. A stream's head comes at once, whatever it waits for.
     """
 
     method: str
@@ -72,7 +73,7 @@ class Request:
     accept: str = JSON_TYPE
     streamed: bool = False
     repeatable: bool = True
-    waits: bool = False
+    patience: float | None = None
 
     @property
     def target(self) -> str:

@@ -15,6 +15,7 @@ from sandcell_container.errors import CODES, ErrorCode, SandcellError, error
 from sandcell_container.ids import new_id
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
     from types import TracebackType
 
     from sandcell.guest.state import Guest
@@ -63,11 +64,12 @@ class ApiHandler(RequestHandler):
         given = self.request.headers.get("Authorization", "")
         check_token(given, self.get_query_argument("token", ""), token=self.guest.boot.token)
 
-    def data_received(self, chunk: bytes) -> None:
+    def data_received(self, chunk: bytes) -> Awaitable[None] | None:
         """Take a piece of the body; what is over the bound is read and dropped, so that the refusal arrives."""
         self._size += len(chunk)
         if self._size <= self.guest.config.max_body:
             self._taken += chunk
+        return None
 
     def body(self, kind: type[T]) -> T:
         """Return the body as `kind`.
@@ -111,6 +113,7 @@ class ApiHandler(RequestHandler):
         self._client_gone = True
         if self._task is not None:
             self._task.cancel()
+        super().on_connection_close()
 
     @property
     def client_gone(self) -> bool:

@@ -23,6 +23,8 @@ __all__ = ["journal_headers", "send_journal"]
 JOURNAL_TYPE = "application/vnd.sandcell.journal"
 EVENT_STREAM = "text/event-stream"
 
+HEAD_AFTER_S = 0.05
+
 _BINARY = {Kind.STDOUT, Kind.STDERR, Kind.MESSAGE}
 
 
@@ -68,13 +70,19 @@ def journal_headers(handler: ApiHandler, epoch: str) -> Callable[[Entry], bytes]
 async def _follow(
     handler: ApiHandler, journal: Journal, after: Cursor, encode: Callable[[Entry], bytes]
 ) -> None:
-    async for batch in journal.follow(after):
-        data = b"".join(map(encode, batch))
-        if journal.ended and batch[-1].seq == journal.cursor.seq:
-            handler.finish(data)
-            return
-        handler.write(data)
-        await handler.flush()
+    # Head and first entries go together; but a client has to know soon that its request was taken.
+    head = asyncio.get_running_loop().call_later(HEAD_AFTER_S, handler.flush)
+    try:
+        async for batch in journal.follow(after):
+            head.cancel()
+            data = b"".join(map(encode, batch))
+            if journal.ended and batch[-1].seq == journal.cursor.seq:
+                handler.finish(data)
+                return
+            handler.write(data)
+            await handler.flush()
+    finally:
+        head.cancel()
     handler.finish()
 
 

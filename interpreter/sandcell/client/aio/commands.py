@@ -27,7 +27,7 @@ async def run_command(
     request: ExecRequest,
     *,
     max_output: int,
-    callbacks: Mapping[StreamName, Callable[[str], object]],
+    callbacks: Mapping[StreamName, Callable[[str], object] | None],
     check: bool,
 ) -> ExecResult:
     """Run one command and return its result. It ends when this is given up."""
@@ -36,19 +36,25 @@ async def run_command(
         path=path_of("exec"),
         body=msgspec.json.encode(request),
         accept=JOURNAL_TYPE,
-        waits=True,
     )
     output = CommandOutput(max_output=max_output)
     async with aclosing(AsyncFollower(transport, first, None).entries()) as entries:
         async for followed in entries:
             added = output.add(followed.entry)
-            if added is not None and added[0] in callbacks and added[1]:
-                await call(callbacks[added[0]], added[1])
+            if added is not None:
+                await _tell(callbacks, *added)
     for name, text in output.rest():
-        if name in callbacks:
-            await call(callbacks[name], text)
+        await _tell(callbacks, name, text)
     result = output.result()
     if check and not result.ok:
         shown = request.command if isinstance(request.command, str) else " ".join(request.command)
         raise command_failed(result, shown)
     return result
+
+
+async def _tell(
+    callbacks: Mapping[StreamName, Callable[[str], object] | None], name: StreamName, text: str
+) -> None:
+    callback = callbacks.get(name)
+    if callback is not None and text:
+        await call(callback, text)

@@ -50,7 +50,7 @@ class AsyncFollower:
         """
         request, misses = self._first, 0
         while True:
-            answer = await self._transport.open(request)
+            answer = await self._transport.open(request, deadline=self.deadline)
             try:
                 async for followed in self._read(answer):
                     misses = 0

@@ -58,11 +58,18 @@ class AsyncTransport:
         finally:
             opened.close()
 
-    async def open(self, request: Request, *, chunks: AsyncIterator[bytes] | None = None) -> AsyncAnswer:
+    async def open(
+        self,
+        request: Request,
+        *,
+        chunks: AsyncIterator[bytes] | None = None,
+        deadline: float | None = None,
+    ) -> AsyncAnswer:
         """Send `request` and return its answer when its head is there; close it.
 
         A connection that breaks before the head is there is replaced and the request sent again where that
-        is safe. `chunks` is the body of a streamed request, which is never sent again.
+        is safe. `chunks` is the body of a streamed request, which is never sent again. `deadline`
+        (`time.monotonic()`) for the head, where it is sooner than the request's own patience.
 
         Raises:
             SandcellError: the one that the guest answered; SANDBOX_GONE when nothing listens there any more;
@@ -73,7 +80,7 @@ class AsyncTransport:
         for _ in range(_TRIES):
             connection = await self._take(admitted)
             try:
-                head = await self._begin(connection, request, chunks)
+                head = await self._begin(connection, request, chunks, deadline)
             except (Cut, TimeoutError) as problem:
                 connection.close()
                 admitted = "unknown"
@@ -125,17 +132,23 @@ class AsyncTransport:
         return await self.connect(admitted=admitted)
 
     async def _begin(
-        self, connection: _Connection, request: Request, chunks: AsyncIterator[bytes] | None
+        self,
+        connection: _Connection,
+        request: Request,
+        chunks: AsyncIterator[bytes] | None,
+        sooner: float | None,
     ) -> Head:
-        deadline = None if request.waits else time.monotonic() + self.reply_timeout
-        await connection.send(connection.conversation.begin(request), deadline)
+        await connection.send(connection.conversation.begin(request), self._by(request, sooner))
         if chunks is not None:
             await self._upload(connection, chunks)
-            deadline = time.monotonic() + self.reply_timeout
-        head = await connection.next_part(deadline)
+        head = await connection.next_part(self._by(request, sooner))
         if not isinstance(head, Head):
             raise Cut("the answer has no head")
         return head
+
+    def _by(self, request: Request, sooner: float | None) -> float:
+        own = time.monotonic() + (request.patience or self.reply_timeout)
+        return own if sooner is None else min(own, sooner)
 
     async def _upload(self, connection: _Connection, chunks: AsyncIterator[bytes]) -> None:
         try:

@@ -17,12 +17,9 @@ if TYPE_CHECKING:
 
     from sandcell.client.protocol import Address
 
-__all__ = ["INTERRUPTS", "Channel", "call", "in_thread", "read_chunks", "write_chunks"]
+__all__ = ["Channel", "call", "in_thread", "read_chunks", "write_chunks"]
 
 T = TypeVar("T")
-
-INTERRUPTS: tuple[type[BaseException], ...] = (KeyboardInterrupt,)
-"""What ends a wait from outside."""
 
 _CHUNK = 256 * 2**10
 

@@ -51,7 +51,7 @@ class Follower:
         """
         request, misses = self._first, 0
         while True:
-            answer = self._transport.open(request)
+            answer = self._transport.open(request, deadline=self.deadline)
             try:
                 for followed in self._read(answer):
                     misses = 0

@@ -59,11 +59,18 @@ class Transport:
         finally:
             opened.close()
 
-    def open(self, request: Request, *, chunks: Iterator[bytes] | None = None) -> Answer:
+    def open(
+        self,
+        request: Request,
+        *,
+        chunks: Iterator[bytes] | None = None,
+        deadline: float | None = None,
+    ) -> Answer:
         """Send `request` and return its answer when its head is there; close it.
 
         A connection that breaks before the head is there is replaced and the request sent again where that
-        is safe. `chunks` is the body of a streamed request, which is never sent again.
+        is safe. `chunks` is the body of a streamed request, which is never sent again. `deadline`
+        (`time.monotonic()`) for the head, where it is sooner than the request's own patience.
 
         Raises:
             SandcellError: the one that the guest answered; SANDBOX_GONE when nothing listens there any more;
@@ -74,7 +81,7 @@ class Transport:
         for _ in range(_TRIES):
             connection = self._take(admitted)
             try:
-                head = self._begin(connection, request, chunks)
+                head = self._begin(connection, request, chunks, deadline)
             except (Cut, TimeoutError) as problem:
                 connection.close()
                 admitted = "unknown"
@@ -125,16 +132,24 @@ class Transport:
             kept.close()
         return self.connect(admitted=admitted)
 
-    def _begin(self, connection: _Connection, request: Request, chunks: Iterator[bytes] | None) -> Head:
-        deadline = None if request.waits else time.monotonic() + self.reply_timeout
-        connection.send(connection.conversation.begin(request), deadline)
+    def _begin(
+        self,
+        connection: _Connection,
+        request: Request,
+        chunks: Iterator[bytes] | None,
+        sooner: float | None,
+    ) -> Head:
+        connection.send(connection.conversation.begin(request), self._by(request, sooner))
         if chunks is not None:
             self._upload(connection, chunks)
-            deadline = time.monotonic() + self.reply_timeout
-        head = connection.next_part(deadline)
+        head = connection.next_part(self._by(request, sooner))
         if not isinstance(head, Head):
             raise Cut("the answer has no head")
         return head
+
+    def _by(self, request: Request, sooner: float | None) -> float:
+        own = time.monotonic() + (request.patience or self.reply_timeout)
+        return own if sooner is None else min(own, sooner)
 
     def _upload(self, connection: _Connection, chunks: Iterator[bytes]) -> None:
         try:

@@ -1,0 +1,208 @@
+# Made from ../aio/execution.py by `python -m sandcell.client.generate`: change that file, not this one.
+"""One run of code as its caller holds it: follow it, wait for it, interrupt it, answer its questions."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from sandcell.api import CreateExecution, ExecutionInfo, SendInput
+from sandcell.client.blocking.channel import call
+from sandcell.client.blocking.follow import Follower
+from sandcell.client.protocol import JOURNAL_TYPE, Request, path_of
+from sandcell.events import Ended, ErrorRaised, InputRequested, Started, Stderr, Stdout, event_of
+from sandcell.results import RunBuilder, RunResult
+from sandcell_container.errors import ErrorCode, SandcellError, error
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from sandcell.client.blocking.transport import Transport
+    from sandcell.client.options import Callbacks
+    from sandcell.events import Event
+
+__all__ = ["Execution", "run_execution", "start_execution"]
+
+_AFTER_TIMEOUT_S = 10.0  # what a guest may take to end a run whose time is over: interrupt, kill, tell
+
+
+class Execution:
+    """One run. It goes on whether or not anybody follows it."""
+
+    def __init__(self, transport: Transport, info: ExecutionInfo) -> None:
+        self._transport = transport
+        self._info = info
+
+    @property
+    def id(self) -> str:
+        return self._info.id
+
+    @property
+    def context_id(self) -> str:
+        return self._info.context_id
+
+    @property
+    def status(self) -> str:
+        """What was last heard: queued, running or ended."""
+        return self._info.status
+
+    def refresh(self) -> ExecutionInfo:
+        """Ask for what is known of it now."""
+        self._info = self._transport.call(_of(self.id), ExecutionInfo)
+        return self._info
+
+    def __iter__(self) -> Iterator[Event]:
+        return self.follow()
+
+    def follow(self, cursor: str | None = None) -> Generator[Event]:
+        """Yield its events from the start, or after the `cursor` of an event, up to and with Ended.
+
+        Raises:
+            InvalidRequest (STALE_CURSOR): the cursor is of another life of the sandbox.
+        """
+        again = _events_of(self.id)
+        first = again if cursor is None else _events_of(self.id, cursor=cursor)
+        with closing(_events(Follower(self._transport, first, again))) as events:
+            for event in events:
+                self._note(event)
+                yield event
+
+    def wait(self, timeout: float | None = None) -> RunResult:
+        """Wait for its end and return what came out; `timeout` in seconds, and the run goes on after it.
+
+        Raises:
+            WaitTimeout (WAIT_TIMEOUT): it has not ended by then.
+        """
+        follower = Follower(self._transport, _events_of(self.id), _events_of(self.id))
+        if timeout is not None:
+            follower.deadline = time.monotonic() + timeout
+        built = RunBuilder(self._info.id, self._info.context_id, self._info.origin)
+        try:
+            with closing(_events(follower)) as events:
+                for event in events:
+                    self._note(event)
+                    built.add(event)
+        except SandcellError as problem:
+            if isinstance(problem.__cause__, TimeoutError):
+                raise error(
+                    ErrorCode.WAIT_TIMEOUT,
+                    f"the run {self.id} has not ended within {timeout} s",
+                    hint="it goes on: wait again, or interrupt it",
+                ) from problem
+            raise
+        return built.result()
+
+    def interrupt(self) -> None:
+        """Interrupt it, as ^C does, and kill its interpreter where that is not heeded. Ended already is fine."""
+        self._transport.fetch(_asking(self.id, "interrupt"))
+
+    def send_input(self, text: str) -> None:
+        """Answer the line of input that it waits for.
+
+        Raises:
+            Conflict (BUSY): it waits for none.
+        """
+        body = msgspec.json.encode(SendInput(text=text))
+        self._transport.fetch(_asking(self.id, "input", body))
+
+    def _note(self, event: Event) -> None:
+        if isinstance(event, Started | Ended):
+            status = "running" if isinstance(event, Started) else "ended"
+            self._info = msgspec.structs.replace(self._info, status=status)
+
+
+def start_execution(transport: Transport, body: CreateExecution) -> Execution:
+    """Start a run and return it."""
+    return Execution(transport, transport.call(_creating(body, follow=False), ExecutionInfo))
+
+
+def run_execution(
+    transport: Transport, body: CreateExecution, callbacks: Callbacks, *, check: bool
+) -> RunResult:
+    """Run and wait: one request. Given up (^C, cancelled, a callback that raises), the run is interrupted."""
+    run_id = body.id or ""
+    follower = Follower(transport, _creating(body, follow=True), _events_of(run_id))
+    built = RunBuilder(run_id, body.context or body.language, body.origin)
+    try:
+        with closing(_events(follower)) as events:
+            for event in events:
+                built.add(event)
+                if isinstance(event, Started) and isinstance(body.timeout, float):
+                    follower.deadline = time.monotonic() + body.timeout + _AFTER_TIMEOUT_S
+                _tell(transport, run_id, event, built, callbacks)
+    except SandcellError:
+        raise
+    except BaseException:
+        _give_up(transport, run_id)
+        raise
+    result = built.result()
+    if check:
+        result.raise_for_error()
+    return result
+
+
+def _events(follower: Follower) -> Generator[Event]:
+    with closing(follower.entries()) as entries:
+        for entry, cursor in entries:
+            event = event_of(entry, cursor.epoch)
+            if event is not None:
+                yield event
+
+
+def _tell(transport: Transport, run_id: str, event: Event, built: RunBuilder, callbacks: Callbacks) -> None:
+    match event:
+        case Stdout() if callbacks.on_stdout:
+            call(callbacks.on_stdout, event.text)
+        case Stderr() if callbacks.on_stderr:
+            call(callbacks.on_stderr, event.text)
+        case InputRequested() if callbacks.on_input:
+            text = str(call(callbacks.on_input, event.prompt))
+            body = msgspec.json.encode(SendInput(text=text))
+            transport.fetch(_asking(run_id, "input", body))
+        case ErrorRaised() if callbacks.on_error and built.error:
+            call(callbacks.on_error, built.error)
+        case _:
+            if callbacks.on_result and (added := built.last_result(event)):
+                call(callbacks.on_result, added)
+
+
+def _give_up(transport: Transport, run_id: str) -> None:
+    try:
+        transport.fetch(_asking(run_id, "interrupt"))
+    except SandcellError:
+        pass  # the sandbox is gone, or never heard of the run: nothing is left to interrupt
+
+
+def _creating(body: CreateExecution, *, follow: bool) -> Request:
+    return Request(
+        method="POST",
+        path=path_of("executions"),
+        query={} if follow else {"follow": "false"},
+        body=msgspec.json.encode(body),
+        accept=JOURNAL_TYPE if follow else "application/json",
+    )
+
+
+def _of(run_id: str) -> Request:
+    return Request(method="GET", path=path_of("executions", run_id))
+
+
+def _events_of(run_id: str, *, cursor: str | None = None) -> Request:
+    return Request(
+        method="GET",
+        path=path_of("executions", run_id, "events"),
+        query={} if cursor is None else {"cursor": cursor},
+        accept=JOURNAL_TYPE,
+    )
+
+
+def _asking(run_id: str, verb: str, body: bytes = b"") -> Request:
+    return Request(
+        method="POST",
+        path=path_of("executions", run_id, verb),
+        body=body,
+        repeatable=verb != "input",
+    )

@@ -1,0 +1,378 @@
+# Made from ../aio/sandbox.py by `python -m sandcell.client.generate`: change that file, not this one.
+"""A sandbox as its caller holds it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Self, Unpack
+
+import msgspec
+
+from sandcell.api import ContextInfo, ExecutionInfo, SandboxInfo
+from sandcell.client.blocking.channel import in_thread
+from sandcell.client.blocking.commands import run_command
+from sandcell.client.blocking.context import START_PATIENCE_S, Context
+from sandcell.client.blocking.execution import Execution, run_execution, start_execution
+from sandcell.client.blocking.files import Files
+from sandcell.client.blocking.lease import Lease
+from sandcell.client.blocking.transport import Transport
+from sandcell.client.host import Creation, Host, the_host
+from sandcell.client.options import (
+    NOT_GIVEN,
+    Callbacks,
+    CreateOptions,
+    NotGiven,
+    OnBusy,
+    OnDisconnect,
+    RunOptions,
+    make_command,
+    make_context,
+    make_execution,
+    make_spec,
+)
+from sandcell.client.protocol import Address, Request, path_of
+from sandcell.client.records import find_record, info_of_record
+from sandcell_container.errors import ErrorCode, SandcellError, error
+from sandcell_container.ids import check_id
+from sandcell_container.spec import parse_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from types import TracebackType
+    from typing import Literal
+
+    from sandcell.command import ExecResult, StreamName
+    from sandcell.results import ExecutionError, Result, RunResult
+    from sandcell_container.engine import Engine, Record
+    from sandcell_container.spec import Status
+
+__all__ = ["Sandbox"]
+
+
+class Sandbox:
+    """One isolated machine-like place that runs code and commands. Times in seconds, sizes in bytes.
+
+    Made by `create`, `connect` or `get_or_create`; give it back with `close()` or the end of a `with` block.
+    Usable from several threads. A forked child may use it too, holds no lease of it and never removes it.
+
+    Every method that reaches the sandbox may raise SANDBOX_GONE (it has ended) and UNREACHABLE (it does not
+    answer; `details.admitted` says whether the request was taken).
+    """
+
+    def __init__(
+        self, record: Record, engine: Engine, transport: Transport, lease: Lease, *, owner: bool
+    ) -> None:
+        """Not for callers: use `create` or `connect`."""
+        self.files = Files(transport)
+        self._record = record
+        self._engine = engine
+        self._transport = transport
+        self._lease = lease
+        self._owner_pid = os.getpid() if owner else None
+        self._status: Status = "running"
+
+    # --- how one comes by a sandbox
+
+    @classmethod
+    def create(cls, image: str | None = None, **options: Unpack[CreateOptions]) -> Self:
+        """Make a sandbox and return it when it answers.
+
+        `name` and `reuse`: a taken name is EXISTS, or with `reuse` the sandbox that has it. `engine`: "auto",
+        "local", "docker" or "process". `cpus` in cores, `memory` and `disk` as "512MiB" or bytes, `pids`; one
+        that cannot be applied is in `info().warnings`, an error with `strict`. `env` for all user code.
+        `python`: the interpreter whose environment user code gets, by default this one. `default_timeout` for
+        runs and commands, `idle_timeout`, `start_timeout` in seconds. `on_release`: what becomes of it when
+        its owner closes it or dies: "remove", "stop" or "keep".
+
+        Raises:
+            InvalidRequest: INVALID_ARGUMENT, INVALID_NAME, INVALID_ENV_NAME; UNSUPPORTED: an option of a later
+                version.
+            Conflict (EXISTS): the name is taken.
+            Unavailable: ENGINE_UNAVAILABLE, START_FAILED, START_TIMEOUT, each with its cause and what to do.
+        """
+        host = in_thread(the_host)
+        spec = make_spec(host.config, host.guest, image, options)
+        engine = (in_thread(host.engine, options.get("engine") or host.config.engine)).engine
+        creation = Creation(engine.create, engine.remove)
+        try:
+            record = in_thread(creation.run, spec)
+        except SandcellError as problem:
+            if problem.code == ErrorCode.EXISTS and options.get("reuse"):
+                return cls.connect(spec.name)
+            raise
+        except BaseException:
+            creation.give_up()
+            raise
+        try:
+            return cls._attach(host, engine, record, "owner")
+        except BaseException:
+            in_thread(engine.remove, record.id)
+            raise
+
+    @classmethod
+    def connect(cls, name_or_id: str) -> Self:
+        """Return a sandbox that exists on this machine. Closing what this returns leaves the sandbox alone.
+
+        Raises:
+            NotFound (NOT_FOUND): no sandbox has this name or id.
+        """
+        host = in_thread(the_host)
+        found = find_record(in_thread(host.records), name_or_id)
+        return cls._attach(host, found.engine, found.record, "attached")
+
+    @classmethod
+    def get_or_create(cls, **options: Unpack[CreateOptions]) -> Self:
+        """Return the sandbox `name`, made by `create` with the other options where there is none."""
+        check_id(options.get("name") or "", what="name of a sandbox")
+        options["reuse"] = True
+        return cls.create(**options)
+
+    @classmethod
+    def _attach(cls, host: Host, engine: Engine, record: Record, kind: Literal["owner", "attached"]) -> Self:
+        transport = Transport(
+            Address(path=record.socket),
+            record.token,
+            connect_timeout=host.config.connect_timeout,
+            reply_timeout=host.config.reply_timeout,
+        )
+        lease = Lease.take(transport, kind)
+        return cls(record, engine, transport, lease, owner=kind == "owner")
+
+    # --- what it is
+
+    @property
+    def id(self) -> str:
+        return self._record.id
+
+    @property
+    def name(self) -> str:
+        return self._record.name
+
+    @property
+    def engine(self) -> str:
+        return self._record.engine
+
+    @property
+    def status(self) -> Status:
+        """What was last heard: running, stopped or removed."""
+        return self._status
+
+    def info(self) -> SandboxInfo:
+        """Return what is known of it: engine, limits, isolation, versions, warnings."""
+        return self._transport.call(Request(method="GET", path=path_of("info")), SandboxInfo)
+
+    # --- code
+
+    def run_code(
+        self,
+        code: str,
+        *,
+        language: str = "python",
+        context: Context | str | None = None,
+        fresh: bool = False,
+        env: Mapping[str, str | None] | None = None,
+        cwd: str | None = None,
+        timeout: float | NotGiven | None = NOT_GIVEN,
+        queue_timeout: float | None = None,
+        on_busy: OnBusy = "wait",
+        on_disconnect: OnDisconnect = "continue",
+        on_stdout: Callable[[str], object] | None = None,
+        on_stderr: Callable[[str], object] | None = None,
+        on_result: Callable[[Result], object] | None = None,
+        on_error: Callable[[ExecutionError], object] | None = None,
+        on_input: Callable[[str], object] | None = None,
+        check: bool = False,
+        id: str | None = None,
+    ) -> RunResult:
+        """Run `code` and return all that a notebook would show; an exception of the code is in `error`.
+
+        `context`: which interpreter, by default the one of its language, whose state lasts. `fresh`: in a new
+        interpreter that ends with the run. `env`, `cwd`: for this run only; None as a value takes a variable
+        away. `timeout` counts from its start, `queue_timeout` while it waits for its turn; `on_busy="reject"`
+        does not wait. `on_disconnect`: what becomes of the run when this program vanishes.
+
+        The callbacks are called where the caller stands, while the run goes on, and may use the sandbox:
+        `on_stdout(text)`, `on_stderr(text)`, `on_result(result)`, `on_error(error)`, `on_input(prompt)`,
+        which returns the line; without it `input()` is an error in the code. One that raises, ^C and a
+        cancelled task interrupt the run and are passed on. `check`: code that failed raises.
+
+        Raises:
+            InvalidRequest: UNKNOWN_LANGUAGE, CWD_NOT_FOUND, INVALID_ARGUMENT, INVALID_NAME, INVALID_ENV_NAME.
+            NotFound (NOT_FOUND): there is no such context.
+            Conflict (BUSY): with `on_busy="reject"`, or the queue is full.
+            Failed (CODE_FAILED): with `check`; its `result` is the RunResult.
+        """
+        callbacks = Callbacks(
+            on_stdout=on_stdout,
+            on_stderr=on_stderr,
+            on_result=on_result,
+            on_error=on_error,
+            on_input=on_input,
+        )
+        body = make_execution(
+            code,
+            language=language,
+            context=context.id if isinstance(context, Context) else context,
+            allow_stdin=on_input is not None,
+            id=id,
+            fresh=fresh,
+            env=env,
+            cwd=cwd,
+            timeout=timeout,
+            queue_timeout=queue_timeout,
+            on_busy=on_busy,
+            on_disconnect=on_disconnect,
+        )
+        return run_execution(self._transport, body, callbacks, check=check)
+
+    def start_code(
+        self,
+        code: str,
+        *,
+        language: str = "python",
+        context: Context | str | None = None,
+        **options: Unpack[RunOptions],
+    ) -> Execution:
+        """Start `code` as `run_code` does and return at once; its questions are answered by `send_input`."""
+        context_id = context.id if isinstance(context, Context) else context
+        body = make_execution(code, language=language, context=context_id, allow_stdin=True, **options)
+        return start_execution(self._transport, body)
+
+    def execution(self, id: str) -> Execution:
+        """Return the run `id`, whoever started it. NOT_FOUND where there is none."""
+        request = Request(method="GET", path=path_of("executions", id))
+        return Execution(self._transport, self._transport.call(request, ExecutionInfo))
+
+    def executions(self) -> list[Execution]:
+        """Return the runs that the sandbox knows, oldest first."""
+        request = Request(method="GET", path=path_of("executions"))
+        found = self._transport.call(request, list[ExecutionInfo])
+        return [Execution(self._transport, each) for each in found]
+
+    def create_context(
+        self,
+        language: str = "python",
+        *,
+        id: str | None = None,
+        cwd: str = "/workspace",
+        env: Mapping[str, str | None] | None = None,
+        memory: str | int | None = None,
+    ) -> Context:
+        """Start an interpreter of its own and return it when it is ready. The same `id` gives the same one.
+
+        Raises:
+            InvalidRequest: UNKNOWN_LANGUAGE, CWD_NOT_FOUND, INVALID_NAME, INVALID_ENV_NAME.
+        """
+        body = make_context(language=language, id=id, cwd=cwd, env=env, memory=memory)
+        request = Request(
+            method="POST",
+            path=path_of("contexts"),
+            body=msgspec.json.encode(body),
+            patience=START_PATIENCE_S,
+        )
+        return Context(self._transport, self._transport.call(request, ContextInfo))
+
+    def context(self, id: str) -> Context:
+        """Return the context `id`. NOT_FOUND where there is none."""
+        request = Request(method="GET", path=path_of("contexts", id))
+        return Context(self._transport, self._transport.call(request, ContextInfo))
+
+    def contexts(self) -> list[Context]:
+        """Return the contexts that there are."""
+        request = Request(method="GET", path=path_of("contexts"))
+        found = self._transport.call(request, list[ContextInfo])
+        return [Context(self._transport, each) for each in found]
+
+    # --- commands
+
+    def exec(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str | None] | None = None,
+        stdin: str | bytes | None = None,
+        timeout: float | NotGiven | None = NOT_GIVEN,
+        check: bool = False,
+        max_output: str | int = "1MiB",
+        on_stdout: Callable[[str], object] | None = None,
+        on_stderr: Callable[[str], object] | None = None,
+    ) -> ExecResult:
+        """Run one command and return its output: a line for `bash`, or words that nothing interprets.
+
+        Nothing but files survives it: what it started and left behind is ended. `stdin` is what it may read.
+        Of each stream at most `max_output` is kept, head and tail; `truncated` says what was cut and where
+        the whole is. Callbacks get the text as it comes. It ends when this is given up.
+
+        Raises:
+            InvalidRequest: CWD_NOT_FOUND; INVALID_ARGUMENT: no such program; INVALID_ENV_NAME.
+            Failed (COMMAND_FAILED): with `check`, when it did not exit with 0; its `result` is the ExecResult.
+        """
+        named: dict[StreamName, Callable[[str], object] | None] = {"stdout": on_stdout, "stderr": on_stderr}
+        limit = parse_size(max_output, what="max_output")
+        request = make_command(
+            command,
+            cwd=cwd,
+            env=env,
+            stdin=stdin,
+            timeout=timeout,
+            max_output=limit,
+            stream=on_stdout is not None or on_stderr is not None,
+        )
+        return run_command(self._transport, request, max_output=limit, callbacks=named, check=check)
+
+    # --- its end
+
+    def remove(self) -> None:
+        """End it and all that is in it, now.
+
+        Raises:
+            Refused (FORBIDDEN): this handle did not create it.
+        """
+        if not self._is_owner():
+            raise error(
+                ErrorCode.FORBIDDEN,
+                f"the sandbox {self.name} belongs to the program that created it",
+                hint=f"end it there, or by hand: sandcell rm {self.name}",
+            )
+        in_thread(self._engine.remove, self.id)
+        self._status = "removed"
+        self._let_go()
+
+    def close(self) -> None:
+        """Give it back. What its owner's `on_release` says happens: removed, stopped or left running.
+
+        A handle that did not create it only lets go. Twice is fine.
+        """
+        if self._is_owner() and self._status == "running" and self._record.on_release == "remove":
+            self.remove()
+        self._let_go()
+
+    @classmethod
+    def list(cls) -> list[SandboxInfo]:
+        """Return the sandboxes of this machine."""
+        host = in_thread(the_host)
+        return [info_of_record(found.record) for found in in_thread(host.records)]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name} ({self.engine}, {self._status})>"
+
+    def _is_owner(self) -> bool:
+        return self._owner_pid == os.getpid()
+
+    def _let_go(self) -> None:
+        if self._status == "running" and self._is_owner() and self._record.on_release == "stop":
+            self._status = "stopped"
+        self._lease.release()
+        self._transport.close()

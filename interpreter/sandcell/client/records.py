@@ -1,0 +1,56 @@
+"""Sandboxes of this machine as a caller sees them. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sandcell.api import SandboxInfo
+from sandcell_container.errors import ErrorCode, error
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sandcell.client.host import Found
+    from sandcell_container.engine import Record
+
+__all__ = ["find_record", "info_of_record"]
+
+
+def find_record(found: Sequence[Found], name_or_id: str) -> Found:
+    """Return the running sandbox that has this id, else this name.
+
+    Raises:
+        NotFound (NOT_FOUND): there is none.
+        Gone (SANDBOX_GONE): there is one, and it does not run.
+    """
+    matches = [each for each in found if each.record.id == name_or_id]
+    matches = matches or [each for each in found if each.record.name == name_or_id]
+    if not matches:
+        names = ", ".join(each.record.name for each in found[:20])
+        raise error(
+            ErrorCode.NOT_FOUND,
+            f"no sandbox of this machine is called {name_or_id[:80]!r}",
+            hint=f"there are: {names}" if names else "there is none at all: Sandbox.create() makes one",
+        )
+    match = matches[0]
+    if match.record.status not in {"running", "creating"}:
+        raise error(
+            ErrorCode.SANDBOX_GONE,
+            f"the sandbox {match.record.name} is {match.record.status}",
+            hint="create a new one",
+        )
+    return match
+
+
+def info_of_record(record: Record) -> SandboxInfo:
+    """Return what the record alone tells."""
+    return SandboxInfo(
+        id=record.id,
+        name=record.name,
+        status=record.status,
+        engine=record.engine,
+        created_at=record.created_at,
+        started_at=record.created_at,
+        version="",
+        image=record.image,
+    )

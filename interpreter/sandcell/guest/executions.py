@@ -1,0 +1,78 @@
+"""Runs of code: start, follow, interrupt, answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sandcell.api import CreateExecution, SendInput
+from sandcell.guest.request import ApiHandler
+from sandcell.guest.stream import send_journal
+from sandcell_container.frames import Cursor
+
+if TYPE_CHECKING:
+    from sandcell.context import Execution
+
+__all__ = [
+    "ExecutionEventsHandler",
+    "ExecutionHandler",
+    "ExecutionInputHandler",
+    "ExecutionInterruptHandler",
+    "ExecutionsHandler",
+]
+
+SDK = "sdk"
+
+
+class ExecutionsHandler(ApiHandler):
+    """POST, GET /v1/executions"""
+
+    async def post(self) -> None:
+        body = self.body(CreateExecution)
+        follow = self.flag("follow", default=True)
+        execution = await self.guest.executions.create(body)
+        self.set_header("Sandcell-Id", execution.id)
+        self.set_header("Sandcell-Context", execution.context_id)
+        if not follow:
+            self.reply(execution.info(), status=201)
+            return
+        await send_journal(self, execution.journal)
+        if self.client_gone and body.on_disconnect == "interrupt":
+            await execution.interrupt(who=body.origin)
+
+    def get(self) -> None:
+        self.reply([each.info() for each in self.guest.executions.list()])
+
+
+class ExecutionHandler(ApiHandler):
+    """GET /v1/executions/{id}"""
+
+    def get(self, execution_id: str) -> None:
+        self.reply(self.guest.executions.get(execution_id).info())
+
+
+class ExecutionEventsHandler(ApiHandler):
+    """GET /v1/executions/{id}/events"""
+
+    async def get(self, execution_id: str) -> None:
+        journal = self.guest.executions.get(execution_id).journal
+        cursor = self.get_query_argument("cursor", "")
+        after = Cursor.parse(cursor, epoch=journal.epoch) if cursor else None
+        await send_journal(self, journal, after=after, follow=self.flag("follow", default=True))
+
+
+class ExecutionInterruptHandler(ApiHandler):
+    """POST /v1/executions/{id}/interrupt"""
+
+    async def post(self, execution_id: str) -> None:
+        execution = self.guest.executions.get(execution_id)
+        await execution.interrupt(who=SDK)
+        self.reply(execution.info())
+
+
+class ExecutionInputHandler(ApiHandler):
+    """POST /v1/executions/{id}/input"""
+
+    def post(self, execution_id: str) -> None:
+        execution: Execution = self.guest.executions.get(execution_id)
+        execution.send_input(self.body(SendInput).text)
+        self.reply(execution.info())

@@ -1,0 +1,179 @@
+"""Files, as raw bytes both ways; the work is done with the user's rights by `sandcell_container.guest.files`."""
+
+from __future__ import annotations
+
+import asyncio
+from email.utils import formatdate
+from typing import TYPE_CHECKING
+
+from tornado.iostream import StreamClosedError
+
+from sandcell.api import FilePath, ListFiles
+from sandcell.guest.pipe import ChunkPipe
+from sandcell.guest.request import ApiHandler
+from sandcell_container.errors import ErrorCode, error
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from sandcell.guest.state import Guest
+    from sandcell_container.file_info import FileInfo
+
+__all__ = ["FileHandler", "ListFilesHandler", "MakeFolderHandler", "StatFileHandler"]
+
+
+class FileHandler(ApiHandler):
+    """GET, HEAD, PUT, DELETE /v1/files?path="""
+
+    _upload: _Upload | None = None
+
+    def prepare(self) -> None:
+        super().prepare()
+        if self.request.method == "PUT":
+            path, mode = self.file_path(), self._mode()
+            self._upload = _Upload(self.guest, path, mode)
+
+    async def get(self) -> None:
+        file = await self.guest.files.read(self.file_path())
+        try:
+            self._describe(file.info)
+            self.cancel_when_client_goes()
+            async for chunk in file.chunks:
+                self.write(chunk)
+                await self.flush()
+            self.finish()
+        except (asyncio.CancelledError, StreamClosedError):
+            if not self.client_gone:
+                raise
+        finally:
+            await file.aclose()
+
+    async def head(self) -> None:
+        self._describe(await self.guest.files.stat(self.file_path()))
+        self.finish()
+
+    async def put(self) -> None:
+        """The body has arrived, piece by piece; what is left is the end of the write."""
+        assert self._upload is not None
+        self.reply(await self._upload.finish(), status=201)
+
+    async def delete(self) -> None:
+        path = self.file_path()
+        await self.guest.files.remove(path)
+        self.reply({"path": path})
+
+    def data_received(self, chunk: bytes) -> Awaitable[None] | None:
+        return super().data_received(chunk) if self._upload is None else self._pass_on(self._upload, chunk)
+
+    def on_connection_close(self) -> None:
+        if self._upload is not None:
+            self._upload.break_off()
+        super().on_connection_close()
+
+    def file_path(self) -> str:
+        """Return the query's path."""
+        path = self.get_query_argument("path", "", strip=False)
+        if not path:
+            raise error(ErrorCode.INVALID_PATH, "the query has no path", hint="?path=FILE")
+        return path
+
+    async def _pass_on(self, upload: _Upload, chunk: bytes) -> None:
+        try:
+            await upload.send(chunk)
+        except Exception as problem:
+            # Refused while gigabytes may still be on their way: answered at once, which ends the connection.
+            self.send_error(500, exc_info=(type(problem), problem, problem.__traceback__))
+
+    def _describe(self, info: FileInfo) -> None:
+        self.set_header("Content-Type", "application/octet-stream")
+        if info.size:  # files of /proc say 0 and hold more; these go in chunks
+            self.set_header("Content-Length", info.size)
+        self.set_header("Last-Modified", formatdate(info.mtime, usegmt=True))
+
+    def _mode(self) -> int | None:
+        text = self.get_query_argument("mode", "")
+        if not text:
+            return None
+        try:
+            mode = int(text, 8)
+        except ValueError:
+            mode = -1
+        if not 0 <= mode <= 0o7777:
+            raise error(
+                ErrorCode.INVALID_ARGUMENT,
+                f"mode={text[:20]!r} are no permission bits",
+                hint="octal, as 644",
+                details={"field": "mode"},
+            )
+        return mode
+
+
+class _Upload:
+    """A file on its way in: the write runs beside the connection that brings the pieces."""
+
+    def __init__(self, guest: Guest, path: str, mode: int | None) -> None:
+        self._pipe = ChunkPipe()
+        self._done: asyncio.Future[FileInfo] = asyncio.get_running_loop().create_future()
+        self._done.add_done_callback(_look_at)
+        guest.group.create_task(self._write(guest.files.write(path, self._pipe.chunks(), mode=mode)))
+
+    async def send(self, piece: bytes) -> None:
+        """Pass on a piece; raises what the write failed with."""
+        await self._pipe.send(piece)
+        if self._done.done():
+            await self._done
+
+    async def finish(self) -> FileInfo:
+        """All pieces were sent: return the file when it is whole and in its place."""
+        self._pipe.end()
+        return await self._done
+
+    def break_off(self) -> None:
+        """Half a file is none: the write is undone."""
+        self._pipe.end(StreamClosedError())
+
+    async def _write(self, writing: Awaitable[FileInfo]) -> None:
+        try:
+            info = await writing
+        except BaseException as problem:
+            self._settle(problem)
+            if not isinstance(problem, Exception):
+                raise
+        else:
+            self._done.set_result(info)
+        finally:
+            self._pipe.end()
+
+    def _settle(self, problem: BaseException) -> None:
+        if isinstance(problem, asyncio.CancelledError):
+            self._done.cancel()
+        else:
+            self._done.set_exception(problem)
+
+
+def _look_at(done: asyncio.Future[FileInfo]) -> None:
+    """Nobody asks any more when the client is gone; asyncio would call that an exception never retrieved."""
+    if not done.cancelled():
+        done.exception()
+
+
+class ListFilesHandler(ApiHandler):
+    """POST /v1/files/list"""
+
+    async def post(self) -> None:
+        body = self.body(ListFiles)
+        self.reply(await self.guest.files.list(body.path, recursive=body.recursive, hidden=body.hidden))
+
+
+class StatFileHandler(ApiHandler):
+    """POST /v1/files/stat"""
+
+    async def post(self) -> None:
+        self.reply(await self.guest.files.stat(self.body(FilePath).path))
+
+
+class MakeFolderHandler(ApiHandler):
+    """POST /v1/files/mkdir"""
+
+    async def post(self) -> None:
+        self.reply(await self.guest.files.mkdir(self.body(FilePath).path), status=201)

@@ -1,0 +1,153 @@
+"""The OpenAPI document: the routes and the same types that check the bodies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import msgspec
+
+from sandcell import api
+from sandcell.guest.request import ApiHandler
+from sandcell_container.file_info import FileInfo
+
+__all__ = ["OPERATIONS", "OpenApiHandler", "Operation", "make_document"]
+
+JOURNAL = "application/vnd.sandcell.journal"
+BYTES = "application/octet-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One method of one path. `body` and `answer` are a type, or the MIME type of raw bytes, or nothing."""
+
+    method: str
+    path: str
+    summary: str
+    answer: Any = None
+    body: Any = None
+    status: int = 200
+    query: tuple[str, ...] = ()
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation("get", "/v1/health", "Tell that the guest answers."),
+    Operation("get", "/v1/info", "What the sandbox is.", api.SandboxInfo),
+    Operation(
+        "get", "/v1/events", "News of the sandbox; with `lease` a lease.", JOURNAL, query=("lease", "cursor")
+    ),
+    Operation("get", "/openapi.json", "This document."),
+    Operation("get", "/v1/contexts", "The contexts.", list[api.ContextInfo]),
+    Operation("post", "/v1/contexts", "Start a context.", api.ContextInfo, api.CreateContext, 201),
+    Operation("get", "/v1/contexts/{id}", "One context.", api.ContextInfo),
+    Operation("delete", "/v1/contexts/{id}", "End a context."),
+    Operation("post", "/v1/contexts/{id}/interrupt", "Interrupt what runs in it.", api.ContextInfo),
+    Operation("post", "/v1/contexts/{id}/restart", "Start its interpreter anew.", api.ContextInfo),
+    Operation("get", "/v1/executions", "The runs that are known.", list[api.ExecutionInfo]),
+    Operation(
+        "post",
+        "/v1/executions",
+        "Run code: its events; with `follow=false` 201 and the run.",
+        JOURNAL,
+        api.CreateExecution,
+        query=("follow",),
+    ),
+    Operation("get", "/v1/executions/{id}", "One run.", api.ExecutionInfo),
+    Operation(
+        "get", "/v1/executions/{id}/events", "The events of a run.", JOURNAL, query=("cursor", "follow")
+    ),
+    Operation("post", "/v1/executions/{id}/interrupt", "Interrupt a run.", api.ExecutionInfo),
+    Operation(
+        "post", "/v1/executions/{id}/input", "Answer its question.", api.ExecutionInfo, api.SendInput
+    ),
+    Operation("post", "/v1/exec", "Run a command: its output and its end.", JOURNAL, api.ExecRequest),
+    Operation("get", "/v1/files", "The bytes of a file.", BYTES, query=("path",)),
+    Operation("head", "/v1/files", "The size of a file.", query=("path",)),
+    Operation("put", "/v1/files", "Write a file.", FileInfo, BYTES, 201, query=("path", "mode")),
+    Operation("delete", "/v1/files", "Remove a file or a folder.", query=("path",)),
+    Operation("post", "/v1/files/list", "What is in a folder.", list[FileInfo], api.ListFiles),
+    Operation("post", "/v1/files/stat", "What is known of a file.", FileInfo, api.FilePath),
+    Operation("post", "/v1/files/mkdir", "Make a folder.", FileInfo, api.FilePath, 201),
+)
+
+_TEMPLATE = "#/components/schemas/{name}"
+_ERROR = {
+    "type": "object",
+    "properties": {
+        "error": {
+            "type": "object",
+            "required": ["code", "message", "hint", "details", "retryable"],
+            "properties": {
+                "code": {"type": "string"},
+                "message": {"type": "string"},
+                "hint": {"type": "string"},
+                "details": {"type": "object"},
+                "retryable": {"type": "boolean"},
+            },
+        }
+    },
+}
+
+
+class OpenApiHandler(ApiHandler):
+    """GET /openapi.json"""
+
+    def get(self) -> None:
+        self.reply(make_document())
+
+
+def make_document() -> dict[str, Any]:
+    """Return the document of OPERATIONS."""
+    types = [each for operation in OPERATIONS for each in (operation.body, operation.answer) if _typed(each)]
+    _, components = msgspec.json.schema_components(types, ref_template=_TEMPLATE)
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in OPERATIONS:
+        paths.setdefault(operation.path, {})[operation.method] = _describe(operation)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Sandcell guest", "version": version("sandcell")},
+        "security": [{"token": []}],
+        "paths": paths,
+        "components": {
+            "schemas": {**components, "Error": _ERROR},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _describe(operation: Operation) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "summary": operation.summary,
+        "parameters": _parameters(operation),
+        "responses": {
+            str(operation.status): {"description": "done", **_content(operation.answer)},
+            "default": {
+                "description": "refused or failed",
+                "content": {"application/json": {"schema": {"$ref": _TEMPLATE.format(name="Error")}}},
+            },
+        },
+    }
+    if operation.body is not None:
+        described["requestBody"] = {"required": True, **_content(operation.body)}
+    return described
+
+
+def _parameters(operation: Operation) -> list[dict[str, Any]]:
+    found = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in operation.query]
+    if "{id}" in operation.path:
+        found.append({"name": "id", "in": "path", "required": True, "schema": {"type": "string"}})
+    return found
+
+
+def _content(kind: Any) -> dict[str, Any]:
+    if kind is None:
+        return {"content": {"application/json": {"schema": {"type": "object"}}}}
+    if isinstance(kind, str):
+        return {"content": {kind: {"schema": {"type": "string", "format": "binary"}}}}
+    (schema,), _ = msgspec.json.schema_components([kind], ref_template=_TEMPLATE)
+    return {"content": {"application/json": {"schema": schema}}}
+
+
+def _typed(kind: Any) -> bool:
+    return kind is not None and not isinstance(kind, str)

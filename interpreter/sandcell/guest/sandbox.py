@@ -1,0 +1,105 @@
+"""The sandbox itself: is it well, what is it, what is new."""
+
+from __future__ import annotations
+
+import os
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sandcell.api import SandboxInfo
+from sandcell.guest.request import ApiHandler
+from sandcell.guest.stream import send_journal
+from sandcell_container.errors import ErrorCode, error
+from sandcell_container.frames import Cursor
+
+if TYPE_CHECKING:
+    from sandcell.guest.state import Guest
+
+__all__ = ["EventsHandler", "HealthHandler", "InfoHandler", "describe"]
+
+_TOOLS = ("bash", "curl", "deno", "gcc", "git", "make", "node", "npm", "pip", "python3", "rg", "uv", "wget")
+_LEASES = ("owner", "attached")
+
+
+class HealthHandler(ApiHandler):
+    """GET /v1/health"""
+
+    def get(self) -> None:
+        self.reply({"status": "ok"})
+
+
+class InfoHandler(ApiHandler):
+    """GET /v1/info"""
+
+    def get(self) -> None:
+        self.reply(describe(self.guest))
+
+
+class EventsHandler(ApiHandler):
+    """GET /v1/events: news of the sandbox; with `lease` the connection is one while it is open."""
+
+    async def get(self) -> None:
+        lease = self.get_query_argument("lease", "")
+        if lease and lease not in _LEASES:
+            raise error(
+                ErrorCode.INVALID_ARGUMENT,
+                f"lease={lease[:40]!r} is none of {', '.join(_LEASES)}",
+                details={"field": "lease"},
+            )
+        news = self.guest.leases.news
+        cursor = self.get_query_argument("cursor", "")
+        after = Cursor.parse(cursor, epoch=news.epoch) if cursor else None
+        if lease:
+            with self.guest.leases.hold():
+                await send_journal(self, news, after=after)
+        else:
+            await send_journal(self, news, after=after)
+
+
+def describe(guest: Guest) -> SandboxInfo:
+    """Return what is known of the sandbox, as user code would find it."""
+    boot, system = guest.boot, os.uname()
+    return SandboxInfo(
+        id=boot.sandbox_id,
+        name=boot.name,
+        status="running",
+        engine=boot.engine,
+        created_at=boot.created_at,
+        started_at=guest.started_at,
+        version=version("sandcell"),
+        image=boot.image,
+        network=boot.network,
+        limits=boot.limits,
+        isolation=boot.isolation,
+        os=_os_name(),
+        kernel=system.release,
+        arch=system.machine,
+        hostname=boot.hostname,
+        user=boot.user,
+        workdir=boot.workdir,
+        python=boot.python,
+        node=_find("node", boot.base_env),
+        tools=tuple(name for name in _TOOLS if _find(name, boot.base_env)),
+        memory={"limit": boot.limits.get("memory"), "used": None},
+        disk={"limit": boot.limits.get("disk"), "used": None},
+        warnings=boot.warnings,
+    )
+
+
+def _os_name() -> str:
+    for place in ("/etc/os-release", "/usr/lib/os-release"):
+        try:
+            lines = Path(place).read_text().splitlines()
+        except OSError:
+            continue  # not every image has one
+        names = [line.removeprefix("PRETTY_NAME=") for line in lines if line.startswith("PRETTY_NAME=")]
+        if names:
+            return names[0].strip('"')
+    return "Linux"
+
+
+def _find(name: str, env: dict[str, str]) -> str | None:
+    folders = env.get("PATH", "").split(":")
+    paths = [os.path.join(folder, name) for folder in folders if folder]
+    return next((path for path in paths if os.access(path, os.X_OK)), None)

@@ -1,0 +1,33 @@
+"""What the guest is made of, passed to every handler."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from sandcell.config import Config
+    from sandcell.context import Contexts, Executions
+    from sandcell.guest.commands import Commands
+    from sandcell.guest.leases import Leases
+    from sandcell_container.guest.boot import GuestBoot
+    from sandcell_container.guest.files import Files
+
+__all__ = ["Guest"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guest:
+    """The objects of one sandbox. `group` owns what outlives a request; `started_at` in seconds since the epoch."""
+
+    boot: GuestBoot
+    config: Config
+    leases: Leases
+    contexts: Contexts
+    executions: Executions
+    commands: Commands
+    files: Files
+    group: asyncio.TaskGroup
+    started_at: float
