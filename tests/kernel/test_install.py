@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from jupyter_client.kernelspec import KernelSpecManager
+
+from sandcell_container.errors import SandcellError
+from sandcell_kernel.install import KERNEL_NAME, install_kernelspec
+
+LOGOS = {"logo-32x32.png", "logo-64x64.png", "logo-svg.svg"}
+
+
+@pytest.fixture(autouse=True)
+def jupyter_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "prefix" / "share" / "jupyter"))
+
+
+@pytest.mark.short
+def test_jupyter_finds_what_was_installed(tmp_path: Path) -> None:
+    folder = install_kernelspec(prefix=str(tmp_path / "prefix"))
+    assert folder == tmp_path / "prefix" / "share" / "jupyter" / "kernels" / KERNEL_NAME
+    spec = KernelSpecManager().get_kernel_spec(KERNEL_NAME)
+    assert Path(spec.resource_dir) == folder
+    assert (spec.display_name, spec.language, spec.interrupt_mode) == (
+        "Python (Sandcell)",
+        "python",
+        "message",
+    )
+    assert spec.argv == [sys.executable, "-m", "sandcell.launch_kernel", "-f", "{connection_file}"]
+    assert Path(spec.argv[0]).is_absolute()
+    assert spec.metadata == {"debugger": False}
+
+
+def test_logos_come_with_it_and_others_may_read_it(tmp_path: Path) -> None:
+    folder = install_kernelspec(prefix=str(tmp_path / "prefix"))
+    assert {path.name for path in folder.iterdir()} == {"kernel.json", *LOGOS}
+    assert (folder / "logo-64x64.png").read_bytes().startswith(b"\x89PNG")
+    assert folder.stat().st_mode & 0o055 == 0o055
+
+
+def test_installing_again_replaces(tmp_path: Path) -> None:
+    folder = install_kernelspec(user=True)
+    assert folder == tmp_path / "data" / "kernels" / KERNEL_NAME
+    (folder / "kernel.json").write_text("{}")
+    assert install_kernelspec(user=True) == folder
+    assert json.loads((folder / "kernel.json").read_text())["language"] == "python"
+
+
+def test_sys_prefix_is_the_running_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "prefix"))
+    assert tmp_path / "prefix" in install_kernelspec(sys_prefix=True).parents
+
+
+def test_only_one_place_may_be_named() -> None:
+    with pytest.raises(SandcellError, match="INVALID_ARGUMENT"):
+        install_kernelspec(user=True, sys_prefix=True)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+@pytest.mark.short
+def test_a_folder_that_may_not_be_written_says_what_to_do(tmp_path: Path) -> None:
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o500)
+    with pytest.raises(SandcellError, match="--user"):
+        install_kernelspec(prefix=str(locked))
