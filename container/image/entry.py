@@ -74,7 +74,7 @@ def become_spawner(socket_fd: int) -> NoReturn:
     user = pwd.getpwnam("user")
     _become(user)
     os.set_inheritable(socket_fd, True)
-    argv = [sys.executable, "-I", "-S", _SPAWNER, str(socket_fd), "keepers"]
+    argv = [sys.executable, "-I", "-S", _SPAWNER, str(socket_fd), "keepers", '{"limits": {}}']
     os.execve(sys.executable, argv, {"PATH": _SYSTEM_PATH, "LANG": "C.UTF-8", "HOME": user.pw_dir})
 
 

@@ -14,6 +14,7 @@ import select
 import socket
 import time
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import docker
@@ -22,6 +23,7 @@ import requests.exceptions
 from docker.types import LogConfig, Mount
 
 from sandcell_container.engine import Probe, Record
+from sandcell_container.engines.boot import Place, new_boot
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.file_tree import remove_tree
 from sandcell_container.guest.boot import GuestBoot
@@ -32,9 +34,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from docker.models.containers import Container
-    from sandcell_container.engines.detect import EngineSettings
 
-    from sandcell_container.spec import Limits, SandboxSpec, Status
+    from sandcell_container.engines.settings import EngineSettings
+    from sandcell_container.spec import SandboxSpec, Status
 
 __all__ = ["RUNTIME_IMAGE", "DockerEngine"]
 
@@ -50,6 +52,7 @@ _USER_UID = 1000
 _USER_PYTHON = "/opt/user/bin/python"
 _RUNTIME_DIR = "/opt/sandcell/runtime"
 _READY = b"listening\n"
+_BASE_CWD = "/workspace"
 # Exactly these on every engine. Source: CONTRACT section 5.
 _BASE_ENV = {
     "PATH": "/opt/user/bin:/usr/local/bin:/usr/bin:/bin",
@@ -59,6 +62,17 @@ _BASE_ENV = {
     "TERM": "xterm-256color",
     "TMPDIR": "/tmp",
     "SHELL": "/bin/bash",
+}
+_ISOLATION: dict[str, Any] = {
+    "pid": True,
+    "net": True,
+    "mount": True,
+    "ipc": True,
+    "uts": True,
+    "user": False,
+    "cgroup": True,
+    "uid": _USER_UID,
+    "runtime": "docker",
 }
 _STATUS: dict[str, Status] = {
     "created": "creating",
@@ -138,36 +152,16 @@ class DockerEngine:
             raise _failure(problem) from problem
 
     def _boot(self, spec: SandboxSpec) -> GuestBoot:
-        return GuestBoot(
-            sandbox_id=spec.id,
-            name=spec.name,
-            engine=self.name,
-            token=secrets.token_urlsafe(32),
-            epoch=secrets.token_hex(8),
-            created_at=time.time(),
-            on_release=spec.on_release,
-            grace=spec.grace,
-            idle_timeout=spec.idle_timeout,
-            default_timeout=spec.default_timeout,
-            python=_USER_PYTHON,
-            runtime_dir=_RUNTIME_DIR,
-            user_uid=_USER_UID,
-            hostname=spec.hostname,
-            image=spec.image or RUNTIME_IMAGE,
-            base_env=_BASE_ENV | spec.env,
-            isolation={
-                "pid": True,
-                "net": True,
-                "mount": True,
-                "ipc": True,
-                "uts": True,
-                "user": False,
-                "uid": _USER_UID,
-            },
-            limits=_applied(spec.limits),
+        boot = new_boot(
+            spec,
+            _new_record(spec, self.name),
+            Place(_USER_PYTHON, _RUNTIME_DIR, _BASE_CWD, _BASE_ENV["HOME"], _BASE_ENV["USER"], spec.hostname),
+            base_env=_BASE_ENV,
+            isolation=_ISOLATION,
             warnings=_warnings(spec),
-            settings=dict(self._settings.guest_settings),
+            settings=self._settings.guest_settings,
         )
+        return replace(boot, user_uid=_USER_UID)
 
     def _read(self, container: Container, folder: Path) -> Record:
         boot = GuestBoot.from_json((folder / "boot.json").read_bytes())
@@ -201,10 +195,6 @@ def _options(spec: SandboxSpec, boot: GuestBoot, folder: Path) -> dict[str, Any]
         "nano_cpus": None if limits.cpus is None else round(limits.cpus * 1e9),
         "pids_limit": limits.pids,
     }
-
-
-def _applied(limits: Limits) -> dict[str, Any]:
-    return {"cpus": limits.cpus, "memory": limits.memory, "pids": limits.pids, "disk": None}
 
 
 def _warnings(spec: SandboxSpec) -> tuple[str, ...]:
@@ -294,6 +284,20 @@ def _wait_removed(container: Container) -> None:
         pass
 
 
+def _new_record(spec: SandboxSpec, engine: str) -> Record:
+    return Record(
+        id=spec.id,
+        name=spec.name,
+        engine=engine,
+        status="creating",
+        socket="",
+        token=secrets.token_urlsafe(32),
+        created_at=time.time(),
+        on_release=spec.on_release,
+        image=spec.image or RUNTIME_IMAGE,
+    )
+
+
 def _record(boot: GuestBoot, status: Status, folder: Path) -> Record:
     return Record(
         id=boot.sandbox_id,
@@ -359,7 +363,9 @@ def _failure(problem: Exception) -> SandcellError:
             )
         case docker.errors.APIError() if problem.status_code == 409:
             return error(
-                ErrorCode.EXISTS, f"Docker refused: {text}", hint="choose another name, or remove the other"
+                ErrorCode.EXISTS,
+                f"a sandbox of this name exists already: {text}",
+                hint="connect to it, or remove it first: sandcell rm NAME",
             )
         case docker.errors.APIError():
             return error(

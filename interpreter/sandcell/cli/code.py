@@ -1,0 +1,99 @@
+"""`sandcell run`: code from a file, from the command line or from standard input; notebooks are `notebook`'s."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from sandcell.cli.output import write_stderr, write_stdout, write_traceback
+from sandcell.cli.place import open_place
+from sandcell_container.errors import ErrorCode, error
+
+if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+
+    from sandcell.cli.place import Place
+    from sandcell.config import Config
+    from sandcell.results import RunResult
+
+__all__ = ["exit_code_of", "read_source", "run_source"]
+
+_TIMED_OUT = 124  # as timeout(1) has it
+_INTERRUPTED = 130
+
+
+def run_source(options: argparse.Namespace, config: Config) -> int:
+    """Run what the options name, and return the exit code."""
+    file: Path | None = options.file
+    if file is not None and file.suffix == ".ipynb":
+        from sandcell.cli.notebook import run_notebook  # nbclient takes a while to import
+
+        return run_notebook(options, config)
+    code = options.code if file is None else read_source(file)
+    with open_place(options, config, label="running") as place:
+        result = _run(place, code, options)
+    if options.json:
+        write_stdout(json.dumps(result.to_dict()) + "\n")
+    elif result.error is not None:
+        write_traceback(result.error.traceback)
+    return exit_code_of(result)
+
+
+def read_source(path: Path) -> str:
+    """Return the code in the file `path`, "-" being standard input.
+
+    Raises:
+        NotFound (FILE_NOT_FOUND): there is no such file.
+        InvalidRequest (INVALID_ARGUMENT): it cannot be read, or is not UTF-8.
+    """
+    try:
+        return sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        hint = "a path on this machine; code itself goes after -c"
+        raise error(ErrorCode.FILE_NOT_FOUND, f"there is no file {path}", hint=hint) from None
+    except (OSError, UnicodeDecodeError) as problem:
+        raise error(ErrorCode.INVALID_ARGUMENT, f"cannot read {path}: {problem}") from problem
+
+
+def _run(place: Place, code: str, options: argparse.Namespace) -> RunResult:
+    more: dict[str, Any] = {} if options.timeout is None else {"timeout": options.timeout}
+    if not options.json:
+        more |= {"on_stdout": _after_hush(place, write_stdout), "on_stderr": _after_hush(place, write_stderr)}
+    return place.sandbox.run_code(code, on_input=_after_hush(place, _ask), **more)
+
+
+def _after_hush(place: Place, function: Any) -> Any:
+    def called(*arguments: Any) -> Any:
+        place.progress.hush()
+        return function(*arguments)
+
+    return called
+
+
+def _ask(prompt: str, *_: object) -> str:
+    """Answer `input()` from standard input; at its end the code gets an empty line."""
+    write_stdout(prompt)
+    return sys.stdin.readline().rstrip("\n")
+
+
+def exit_code_of(result: RunResult) -> int:
+    """Return the exit code that tells how a run ended, as a shell would tell it of `python FILE`."""
+    if result.ok:
+        return 0
+    if result.timed_out:
+        return _TIMED_OUT
+    if result.end.cause == "interrupted":
+        return _INTERRUPTED
+    if result.end.signal is not None:
+        return 128 + result.end.signal
+    if result.error is not None and result.error.name == "SystemExit":
+        return _asked_for(result.error.value)
+    return 1
+
+
+def _asked_for(value: str) -> int:
+    if value.isdecimal():
+        return int(value) & 0xFF
+    return 0 if value in {"", "None"} else 1

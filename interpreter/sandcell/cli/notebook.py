@@ -1,0 +1,116 @@
+"""`sandcell run NOTEBOOK.ipynb`: every cell by the kernel that Jupyter would start, without Jupyter knowing of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import nbformat
+from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
+from jupyter_client.manager import AsyncKernelManager
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+
+from sandcell.cli.output import write_stderr, write_stdout, write_traceback
+from sandcell.cli.progress import Progress
+from sandcell_container.errors import ErrorCode, error
+from sandcell_kernel.install import KERNEL_NAME, kernelspec
+
+if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+
+    from sandcell.config import Config
+
+__all__ = ["run_notebook"]
+
+_TIMED_OUT = 124  # as timeout(1) has it
+
+
+class OneKernel(KernelSpecManager):
+    """Knows our kernel alone, installed or not."""
+
+    def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
+        return KernelSpec(**kernelspec(sys.executable))
+
+
+def run_notebook(options: argparse.Namespace, config: Config) -> int:
+    """Run the cells in order, write what came out, and return the exit code."""
+    notebook = _read(options.file)
+    client = _client(notebook, options, config)
+    code = 0
+    with Progress("starting a sandbox", sys.stderr) as progress:
+        _report(client, notebook, progress, to_stdout=options.out is None)
+        try:
+            client.execute(env=_environment(options, config))
+        except CellExecutionError as failed:
+            progress.hush()
+            write_traceback([failed.traceback])
+            code = 1
+        except CellTimeoutError as late:
+            progress.hush()
+            write_stderr(f"{late}\n")
+            code = _TIMED_OUT
+        except DeadKernelError as problem:
+            raise error(ErrorCode.CONTEXT_DIED, f"the kernel of {options.file} died: {problem}") from problem
+    if options.out is not None:
+        nbformat.write(notebook, options.out)  # type: ignore[no-untyped-call]  # it has no annotations
+    return code
+
+
+def _read(path: Path) -> nbformat.NotebookNode:
+    try:
+        found: nbformat.NotebookNode = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]  # no annotations
+        return found
+    except FileNotFoundError:
+        raise error(
+            ErrorCode.FILE_NOT_FOUND, f"there is no notebook {path}", hint="a path on this machine"
+        ) from None
+    except (OSError, ValueError) as problem:  # what nbformat says of no notebook is a ValueError
+        raise error(
+            ErrorCode.INVALID_ARGUMENT, f"{path} cannot be read as a notebook: {problem}"
+        ) from problem
+
+
+def _client(notebook: nbformat.NotebookNode, options: argparse.Namespace, config: Config) -> NotebookClient:
+    timeout = config.default_timeout if options.timeout is None else options.timeout
+    manager = AsyncKernelManager(kernel_name=KERNEL_NAME, kernel_spec_manager=OneKernel())
+    return NotebookClient(
+        notebook, km=manager, timeout=round(timeout), resources={"metadata": {"path": os.getcwd()}}
+    )
+
+
+def _environment(options: argparse.Namespace, config: Config) -> dict[str, str]:
+    """Return the environment of the kernel's process: it reads from there where it shall run."""
+    wanted = {
+        "SANDCELL_ENGINE": options.engine or config.engine,
+        "SANDCELL_SANDBOX": options.sandbox or config.sandbox,
+    }
+    return {**os.environ, **{name: value for name, value in wanted.items() if value}}
+
+
+def _report(
+    client: NotebookClient, notebook: nbformat.NotebookNode, progress: Progress, *, to_stdout: bool
+) -> None:
+    def started(cell: Any, cell_index: int) -> None:
+        progress.label(f"cell {cell_index + 1} of {len(notebook.cells)}")
+
+    def finished(cell: Any, cell_index: int, execute_reply: Any) -> None:
+        if to_stdout:
+            progress.hush()
+            _print_outputs(cell)
+
+    client.on_cell_start = started
+    client.on_cell_executed = finished
+
+
+def _print_outputs(cell: Any) -> None:
+    for output in cell.outputs:
+        match output.output_type:
+            case "stream":
+                (write_stdout if output.name == "stdout" else write_stderr)(output.text)
+            case "display_data" | "execute_result" if "text/plain" in output.data:
+                write_stdout(output.data["text/plain"] + "\n")
+            case _:
+                pass  # an error is told once, at the end; what has no text cannot be shown here

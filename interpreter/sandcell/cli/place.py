@@ -1,0 +1,58 @@
+"""The sandbox that a verb works in: one of its own, or one with a name, which is kept."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from sandcell.cli.progress import Progress
+from sandcell.client.blocking.sandbox import Sandbox
+from sandcell.client.blocking.transport import Transport
+from sandcell.client.host import the_host
+from sandcell.client.protocol import Address
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Generator
+
+    from sandcell.config import Config
+
+__all__ = ["Place", "open_place"]
+
+
+class Place:
+    """An open sandbox, and the line that tells the person at the terminal to be patient."""
+
+    def __init__(self, sandbox: Sandbox, progress: Progress) -> None:
+        self.sandbox = sandbox
+        self.progress = progress
+
+    def transport(self, config: Config) -> Transport:
+        """Return another way to its guest, for what the SDK does not hand on. Close it."""
+        engine = the_host().engine(self.sandbox.engine).engine
+        record = next(each for each in engine.list() if each.id == self.sandbox.id)
+        return Transport(
+            Address(path=record.socket),
+            record.token,
+            connect_timeout=config.connect_timeout,
+            reply_timeout=config.reply_timeout,
+        )
+
+
+@contextmanager
+def open_place(options: argparse.Namespace, config: Config, *, label: str) -> Generator[Place]:
+    """Yield the sandbox that `options` and `config` name; a nameless one ends with the block.
+
+    `label` says on a terminal what goes on once the sandbox is there.
+    """
+    engine = options.engine or config.engine
+    name = options.sandbox or config.sandbox
+    with Progress("starting a sandbox", sys.stderr) as progress:
+        if name:
+            opened = Sandbox.get_or_create(name=name, engine=engine, on_release="keep")
+        else:
+            opened = Sandbox.create(engine=engine)
+        with opened as sandbox:
+            progress.label(label)
+            yield Place(sandbox, progress)
