@@ -1,0 +1,359 @@
+"""What a run gave: plain objects, built from its events on the client's side. No IO.
+
+Source: CONTRACT section 1 for every name and shape here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from sandcell.events import (
+    Ended,
+    ErrorRaised,
+    Event,
+    Failed,
+    Gap,
+    OutputCleared,
+    ResultAdded,
+    ResultUpdated,
+    Started,
+    Stderr,
+    Stdout,
+    ToolCalled,
+    Truncated,
+)
+from sandcell.result import Image, Result
+from sandcell.screen import Screen, cut_middle, strip_ansi
+from sandcell_container.end import End, Truncation
+from sandcell_container.errors import ErrorCode, error
+from sandcell_container.errors import Failed as FailedError
+
+__all__ = ["ExecutionError", "LogEntry", "Result", "RunBuilder", "RunResult"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEntry:
+    """Output as it was written: `stream` "stdout" or "stderr", `time` in seconds since the epoch (UTC)."""
+
+    stream: Literal["stdout", "stderr"]
+    text: str
+    time: float
+    late: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionError:
+    """The exception that ended the code. `traceback` as IPython prints it, escape sequences included."""
+
+    name: str
+    value: str
+    traceback: list[str] = field(default_factory=list[str])
+    line: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.value}" if self.value else self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RunResult:
+    """What one run gave. Times in seconds since the epoch (UTC), durations in seconds.
+
+    `text` is the text/plain of the main result and `value` the last value where it is JSON-safe and small, each
+    None where there is none. `stdout` and `stderr` are as a terminal would show them, `logs` as it was written.
+    `fresh_state` says why the run began without earlier state. `truncated` is by stream or MIME type.
+    """
+
+    id: str
+    context_id: str
+    origin: str
+    end: End
+    text: str | None = None
+    value: Any = None
+    stdout: str = ""
+    stderr: str = ""
+    logs: list[LogEntry] = field(default_factory=list[LogEntry])
+    results: list[Result] = field(default_factory=list[Result])
+    error: ExecutionError | None = None
+    execution_count: int | None = None
+    started_at: float | None = None
+    duration: float = 0.0
+    usage: dict[str, float] = field(default_factory=dict[str, float])
+    fresh_state: str | None = None
+    truncated: dict[str, Truncation] = field(default_factory=dict[str, Truncation])
+    tool_calls: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+
+    @property
+    def ok(self) -> bool:
+        """Whether the code ran to its end without an exception."""
+        return self.error is None and self.end.cause == "exited" and self.end.code == 0
+
+    @property
+    def timed_out(self) -> bool:
+        return self.end.cause == "timeout"
+
+    @property
+    def images(self) -> list[Image]:
+        """The PNG and JPEG images among the results, in order."""
+        found = ((result.png, result.jpeg) for result in self.results)
+        return [
+            Image(data, mime)
+            for pair in found
+            for data, mime in zip(pair, ("image/png", "image/jpeg"), strict=True)
+            if data is not None
+        ]
+
+    def raise_for_error(self) -> None:
+        """Do nothing where it is ok.
+
+        Raises:
+            Failed (CODE_FAILED): it is not; `result` of the exception is this object.
+        """
+        if self.ok:
+            return
+        said = str(self.error) if self.error else f"the run ended: {self.end.cause}"
+        problem = FailedError(
+            ErrorCode.CODE_FAILED,
+            said,
+            details={"cause": self.end.cause, "line": self.error.line if self.error else None},
+        )
+        problem.result = self
+        raise problem
+
+    def for_model(self, max_chars: int = 8000) -> str:
+        """Return it as text for a language model, in at most `max_chars` characters: no escape sequences, no
+        binary data, and all that it should know: output, results, the error, what was cut or lost."""
+        parts = [
+            self.stdout,
+            _labelled("stderr", self.stderr),
+            *(_for_model(result) for result in self.results),
+            self._error_for_model(),
+            *self._notes(),
+        ]
+        text = "\n".join(strip_ansi(part).strip("\n") for part in parts if part.strip())
+        return cut_middle(text, max_chars)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it, JSON-safe."""
+        return {**asdict(self), "ok": self.ok, "timed_out": self.timed_out}
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        """Show a run in a notebook as the run itself would have shown its main result."""
+        main = next((result for result in reversed(self.results) if result.is_main), None)
+        shown = dict(main.mime) if main is not None and self.ok else {}
+        return {"text/plain": self.for_model(), **shown}
+
+    def __repr__(self) -> str:
+        said = f"error={str(self.error)[:80]!r}" if self.error else f"text={(self.text or '')[:80]!r}"
+        return f"RunResult(id={self.id!r}, ok={self.ok}, {said})"
+
+    def _error_for_model(self) -> str:
+        if self.error is None:
+            return ""
+        return "\n".join(self.error.traceback) or str(self.error)
+
+    def _notes(self) -> list[str]:
+        notes = [f"[note: {self.fresh_state}]"] if self.fresh_state else []
+        if not self.ok and self.end.cause != "exited":
+            notes.append(f"[the run ended: {self.end.cause}]")
+        if self.end.state == "lost":
+            notes.append("[the interpreter's state is lost]")
+        return notes + [f"[{name}: {cut.bytes} bytes left out]" for name, cut in self.truncated.items()]
+
+
+class RunBuilder:
+    """Folds the events of one run, in order, into its result. `max_text` bounds each text in characters."""
+
+    def __init__(self, run_id: str, context_id: str, origin: str, *, max_text: int = 8 * 2**20) -> None:
+        self._id = run_id
+        self._context_id = context_id
+        self._origin = origin
+        self._max_text = max_text
+        self._started: Started | None = None
+        self._ended: Ended | None = None
+        self._clear_next = False
+        self._results: list[Result] = []
+        self._logs = _Logs(max_text)
+        self._truncated: dict[str, Truncation] = {}
+        self._tool_calls: list[dict[str, Any]] = []
+        self._screens = self._blank()
+        self.error: ExecutionError | None = None
+
+    def add(self, event: Event) -> None:
+        """Take the next event.
+
+        Raises:
+            SandcellError: it is the news that the run could not be made.
+        """
+        match event:
+            case Stdout():
+                self._print("stdout", event)
+            case Stderr():
+                self._print("stderr", event)
+            case ResultAdded():
+                self._clear_if_asked()
+                self._results.append(_result_of(event))
+            case ResultUpdated():
+                self._update(event)
+            case OutputCleared():
+                self._clear_next = event.wait
+                if not event.wait:
+                    self._clear()
+            case ErrorRaised():
+                self._clear_if_asked()
+                self.error = ExecutionError(
+                    name=event.name, value=event.value, traceback=event.traceback, line=event.line
+                )
+            case Started():
+                self._started = event
+                self._context_id = event.context_id or self._context_id
+            case Ended():
+                self._ended = event
+            case Truncated():
+                self._note(event.stream, event.bytes, event.lines, event.total_bytes, event.path)
+            case Gap():
+                self._note(event.stream or "output", event.bytes, event.lines or 0, event.bytes, None)
+            case ToolCalled():
+                self._tool_calls.append(event.call)
+            case Failed():
+                raise _error_of(event)
+            case _:
+                pass  # a question for input, which is no part of the result, or news of a later version
+
+    def last_result(self, event: Event) -> Result | None:
+        """Return the result that `event`, the last one added, has brought or changed; None where it has none."""
+        match event:
+            case ResultAdded():
+                return self._results[-1]
+            case ResultUpdated():
+                return next((r for r in reversed(self._results) if r.display_id == event.display_id), None)
+            case _:
+                return None
+
+    def result(self) -> RunResult:
+        """Return the result.
+
+        Raises:
+            InternalError: no Ended was seen, so nobody may say that the run is over.
+        """
+        if self._ended is None:
+            raise error(ErrorCode.INTERNAL, f"the events of the run {self._id} have no end")
+        stdout, stderr = self._text_of("stdout"), self._text_of("stderr")
+        main = next((result for result in reversed(self._results) if result.is_main), None)
+        started = self._started
+        return RunResult(
+            id=self._id,
+            context_id=self._context_id,
+            origin=self._origin,
+            end=self._ended.end,
+            text=main.text if main else None,
+            value=self._ended.value,
+            stdout=stdout,
+            stderr=stderr,
+            logs=self._logs.entries(),
+            results=list(self._results),
+            error=self.error,
+            execution_count=self._ended.execution_count,
+            started_at=self._ended.time - self._ended.duration if started else None,
+            duration=self._ended.duration,
+            usage=self._ended.usage,
+            fresh_state=started.fresh_state if started else None,
+            truncated=dict(self._truncated),
+            tool_calls=list(self._tool_calls),
+        )
+
+    def _print(self, stream: Literal["stdout", "stderr"], event: Stdout | Stderr) -> None:
+        self._clear_if_asked()
+        self._screens[stream].write(event.text)
+        self._logs.add(LogEntry(stream=stream, text=event.text, time=event.time, late=event.late))
+
+    def _update(self, event: ResultUpdated) -> None:
+        for at, result in enumerate(self._results):
+            if event.display_id is not None and result.display_id == event.display_id:
+                self._results[at] = Result(
+                    mime=event.data,
+                    metadata=event.metadata,
+                    display_id=event.display_id,
+                    is_main=result.is_main,
+                )
+
+    def _clear_if_asked(self) -> None:
+        if self._clear_next:
+            self._clear_next = False
+            self._clear()
+
+    def _clear(self) -> None:
+        self._screens = self._blank()
+        self._results.clear()
+        self.error = None
+
+    def _blank(self) -> dict[str, Screen]:
+        return {"stdout": Screen(self._max_text), "stderr": Screen(self._max_text)}
+
+    def _text_of(self, stream: str) -> str:
+        text, cut = self._screens[stream].finish()
+        if cut is not None:
+            self._note(stream, cut.bytes, cut.lines, cut.total_bytes, None)
+        return text
+
+    def _note(self, name: str, size: int, lines: int, total: int, path: str | None) -> None:
+        before = self._truncated.get(name, Truncation(bytes=0, lines=0, total_bytes=0))
+        self._truncated[name] = Truncation(
+            bytes=before.bytes + size,
+            lines=before.lines + lines,
+            total_bytes=before.total_bytes + total,
+            path=path or before.path,
+        )
+
+
+class _Logs:
+    """The first and the last entries, about `limit` characters in all."""
+
+    def __init__(self, limit: int) -> None:
+        self._head: list[LogEntry] = []
+        self._head_left = limit // 2
+        self._tail: deque[LogEntry] = deque()
+        self._tail_left = limit // 2
+
+    def add(self, entry: LogEntry) -> None:
+        cost = len(entry.text) + 100
+        if self._head_left > 0:
+            self._head_left -= cost
+            self._head.append(entry)
+            return
+        self._tail.append(entry)
+        self._tail_left -= cost
+        while self._tail_left < 0 and len(self._tail) > 1:
+            self._tail_left += len(self._tail.popleft().text) + 100
+
+    def entries(self) -> list[LogEntry]:
+        return [*self._head, *self._tail]
+
+
+def _result_of(event: ResultAdded) -> Result:
+    return Result(
+        mime=event.data, metadata=event.metadata, display_id=event.display_id, is_main=event.is_main
+    )
+
+
+def _error_of(event: Failed) -> Exception:
+    said: dict[str, Any] = event.error.get("error", {})
+    code = said.get("code")
+    return error(
+        ErrorCode(code) if code in set(ErrorCode) else ErrorCode.INTERNAL,
+        str(said.get("message", "the run failed")),
+        hint=str(said.get("hint", "")),
+        details=said.get("details"),
+        retryable=said.get("retryable"),
+    )
+
+
+def _labelled(name: str, text: str) -> str:
+    return f"[{name}]\n{text}" if text.strip() else ""
+
+
+def _for_model(result: Result) -> str:
+    text = result.markdown or result.text or ""
+    names = [name for name in ("png", "jpeg", "svg", "pdf") if name in result.formats()]
+    return "\n".join(filter(None, [text, *(f"[a {name} is shown]" for name in names)]))

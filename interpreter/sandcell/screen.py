@@ -1,0 +1,149 @@
+"""Output as a terminal would leave it, and output too large to keep: pure text, whatever the pieces are.
+
+Carriage return goes to the start of the line and backspace one column back; what comes then overwrites.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from dataclasses import dataclass
+
+from sandcell_container.end import Truncation
+
+__all__ = ["BoundedText", "Screen", "cut_middle", "strip_ansi"]
+
+_MOVES = re.compile(r"([\r\b])")
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_MAX_LINE = 64 * 2**10  # characters of an unfinished line that a carriage return can still reach
+_SMALL = 4096
+_SHARE = 0.45  # of a bound, for each of head and tail. Source: CONTRACT, Truncation
+
+
+class BoundedText:
+    """Text of at most `limit` characters: the head and the tail of what was written, and a count of the rest."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._head: list[str] = []
+        self._head_left = int(limit * _SHARE)
+        self._tail: deque[str] = deque()
+        self._tail_size = 0
+        self._bytes = 0
+        self._lines = 0
+        self._dropped = False
+
+    def write(self, text: str) -> None:
+        self._bytes += len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        self._lines += text.count("\n")
+        if self._head_left:
+            first, text = text[: self._head_left], text[self._head_left :]
+            _append(self._head, first)
+            self._head_left -= len(first)
+        if text:
+            _append(self._tail, text)
+            self._tail_size += len(text)
+            self._trim()
+
+    def finish(self) -> tuple[str, Truncation | None]:
+        """Return the text, and what was left out of its middle, where a note stands in its place."""
+        head, tail = "".join(self._head), "".join(self._tail)
+        if not self._dropped:
+            return head + tail, None
+        head = head[: head.rfind("\n") + 1] or head
+        tail = tail[-int(self._limit * _SHARE) :]
+        tail = tail[tail.find("\n") + 1 :] or tail
+        kept = head + tail
+        missing = self._bytes - len(kept.encode("utf-8", "surrogatepass"))
+        lines = self._lines - kept.count("\n")
+        note = f"[... {missing} bytes, {lines} lines left out ...]\n"
+        between = "" if head.endswith("\n") else "\n"
+        cut = Truncation(bytes=missing, lines=lines, total_bytes=self._bytes)
+        return f"{head}{between}{note}{tail}", cut
+
+    def _trim(self) -> None:
+        bound = self._limit - int(self._limit * _SHARE)
+        while self._tail_size > bound:
+            self._dropped = True
+            spare = self._tail_size - bound
+            if len(self._tail[0]) <= spare:
+                self._tail_size -= len(self._tail.popleft())
+            else:
+                self._tail[0] = self._tail[0][spare:]
+                self._tail_size -= spare
+
+
+def _append(pieces: list[str] | deque[str], text: str) -> None:
+    """Append to the last piece while it is small: a million short lines are not a million objects."""
+    if pieces and len(pieces[-1]) < _SMALL:
+        pieces[-1] += text
+    else:
+        pieces.append(text)
+
+
+@dataclass(slots=True)
+class _Line:
+    cells: list[str]
+    column: int
+
+    def put(self, text: str) -> None:
+        self.cells[self.column : self.column + len(text)] = text
+        self.column += len(text)
+
+
+class Screen:
+    """One stream as it would stand on a terminal after everything was written."""
+
+    def __init__(self, limit: int) -> None:
+        self._text = BoundedText(limit)
+        self._line = _Line([], 0)
+
+    def write(self, text: str) -> None:
+        if "\n" in text and not self._line.cells and "\r" not in text and "\b" not in text:
+            lines, _, text = text.rpartition("\n")
+            self._text.write(lines + "\n")
+        first, *others = text.split("\n")
+        self._write_line(first)
+        for other in others:
+            self._end_line("\n")
+            self._write_line(other)
+
+    def finish(self) -> tuple[str, Truncation | None]:
+        self._end_line("")
+        return self._text.finish()
+
+    def _write_line(self, text: str) -> None:
+        for part in _MOVES.split(text):
+            if part == "\r":
+                self._line.column = 0
+            elif part == "\b":
+                self._line.column = max(self._line.column - 1, 0)
+            else:
+                self._line.put(part)
+        if len(self._line.cells) > _MAX_LINE:
+            self._end_line("")
+
+    def _end_line(self, end: str) -> None:
+        text = "".join(self._line.cells) + end
+        if text:
+            self._text.write(text)
+        self._line = _Line([], 0)
+
+
+def strip_ansi(text: str) -> str:
+    """Return `text` without escape sequences of terminals."""
+    return _ANSI.sub("", text)
+
+
+def cut_middle(text: str, limit: int) -> str:
+    """Return `text` in at most `limit` characters: its head and tail, cut at lines, and a note between them."""
+    if len(text) <= limit:
+        return text
+    note = f"\n[... {len(text)} characters in all ...]\n"
+    room = limit - len(note)
+    if room <= 0:
+        return text[:limit]
+    head, tail = text[: room // 2], text[len(text) - room // 2 :]
+    head = head[: head.rfind("\n")] if "\n" in head else head
+    tail = tail[tail.find("\n") + 1 :] if "\n" in tail else tail
+    return head + note + tail

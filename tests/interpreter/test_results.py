@@ -1,0 +1,312 @@
+"""Events of a run folded into its result."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from IPython.core.formatters import DisplayFormatter
+
+from sandcell.events import (
+    Ended,
+    ErrorRaised,
+    Event,
+    Failed,
+    Gap,
+    InputRequested,
+    OutputCleared,
+    ResultAdded,
+    ResultUpdated,
+    Started,
+    Stderr,
+    Stdout,
+    ToolCalled,
+    Truncated,
+)
+from sandcell.results import ExecutionError, LogEntry, Result, RunBuilder, RunResult
+from sandcell_container.end import Cause, End, Truncation
+from sandcell_container.errors import ErrorCode, SandcellError, error
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PNG = b"\x89PNG\r\n\x1a\n..."
+OK = Ended(end=End(cause="exited", code=0), execution_count=4, duration=0.5, time=20.0)
+
+
+def build(*events: Event, ended: Ended = OK, max_text: int = 10**6) -> RunResult:
+    builder = RunBuilder("run_1", "python", "sdk", max_text=max_text)
+    for event in [Started(execution_count=4, context_id="python"), *events, ended]:
+        builder.add(event)
+    return builder.result()
+
+
+def ended_by(cause: Cause, **more: Any) -> Ended:
+    return Ended(end=End(cause=cause, **more))
+
+
+# --- the run
+
+
+def test_a_run_holds_what_its_events_told() -> None:
+    run = build(
+        Stdout(text="out\n", time=1.0),
+        Stderr(text="err\n", time=2.0),
+        ResultAdded(data={"text/plain": "2"}, is_main=True),
+        ToolCalled(call={"name": "fetch"}),
+        InputRequested(prompt="?"),
+        ended=Ended(end=OK.end, execution_count=4, duration=0.5, time=20.0, value=2, usage={"cpu": 0.1}),
+    )
+    assert (run.id, run.context_id, run.origin) == ("run_1", "python", "sdk")
+    assert (run.text, run.value, run.stdout, run.stderr) == ("2", 2, "out\n", "err\n")
+    assert run.logs == [
+        LogEntry(stream="stdout", text="out\n", time=1.0),
+        LogEntry(stream="stderr", text="err\n", time=2.0),
+    ]
+    assert (run.started_at, run.duration, run.execution_count, run.usage) == (19.5, 0.5, 4, {"cpu": 0.1})
+    assert run.tool_calls == [{"name": "fetch"}]
+    assert run.ok
+    assert not run.timed_out
+    assert repr(run) == "RunResult(id='run_1', ok=True, text='2')"
+
+
+def test_a_run_without_a_result_has_neither_text_nor_value() -> None:
+    run = build(ResultAdded(data={"text/plain": "shown"}))
+    assert (run.text, run.value) == (None, None)
+
+
+def test_events_without_an_end_are_no_result() -> None:
+    builder = RunBuilder("run_1", "python", "sdk")
+    builder.add(Stdout(text="x"))
+    with pytest.raises(SandcellError, match="no end"):
+        builder.result()
+
+
+def test_a_run_that_could_not_be_made_raises() -> None:
+    problem = error(ErrorCode.CWD_NOT_FOUND, "no /x", hint="name another", details={"a": 1})
+    with pytest.raises(SandcellError) as raised:
+        build(Failed(error=problem.to_dict()))
+    assert raised.value.to_dict() == problem.to_dict()
+
+
+def test_a_run_in_a_context_of_its_own_says_which() -> None:
+    assert build(Started(context_id="ctx_fresh", fresh_state="restarted")).context_id == "ctx_fresh"
+    assert build(Started(context_id="", fresh_state="restarted")).fresh_state == "restarted"
+
+
+# --- output
+
+
+def test_output_is_shown_collapsed_and_logged_raw() -> None:
+    run = build(Stdout(text="10%\r"), Stdout(text="99%\n"))
+    assert run.stdout == "99%\n"
+    assert [entry.text for entry in run.logs] == ["10%\r", "99%\n"]
+
+
+def test_cleared_output_is_gone_but_logged() -> None:
+    run = build(Stdout(text="a"), ResultAdded(data={"text/plain": "1"}), OutputCleared(), Stdout(text="b"))
+    assert (run.stdout, run.results) == ("b", [])
+    assert len(run.logs) == 2
+
+
+def test_clearing_may_wait_for_the_next_output() -> None:
+    assert build(Stdout(text="a"), OutputCleared(wait=True)).stdout == "a"
+    assert build(Stdout(text="a"), OutputCleared(wait=True), Stdout(text="b")).stdout == "b"
+    shown = build(Stdout(text="a"), OutputCleared(wait=True), ResultAdded(data={"text/plain": "1"}))
+    assert (shown.stdout, len(shown.results)) == ("", 1)
+
+
+def test_a_flood_keeps_head_and_tail_and_tells_the_rest() -> None:
+    run = build(*(Stdout(text=f"{n:07}\n") for n in range(10_000)), max_text=10_000)
+    assert len(run.stdout) < 10_200
+    assert run.stdout.startswith("0000000\n")
+    assert run.stdout.endswith("0009999\n")
+    assert run.truncated["stdout"].total_bytes == 80_000
+    assert sum(len(entry.text) for entry in run.logs) < 10_000
+    assert run.logs[-1].text == "0009999\n"
+
+
+def test_what_the_guest_cut_is_told() -> None:
+    run = build(
+        Truncated(stream="image/png", bytes=9, total_bytes=9, path="/tmp/x"),
+        Gap(entries=2, bytes=70),
+        Gap(entries=1, bytes=30),
+    )
+    assert run.truncated == {
+        "image/png": Truncation(bytes=9, lines=0, total_bytes=9, path="/tmp/x"),
+        "output": Truncation(bytes=100, lines=0, total_bytes=100),
+    }
+
+
+def test_late_output_is_marked() -> None:
+    builder = RunBuilder("r", "c", "sdk")
+    for event in (OK, Stdout(text="late", late=True)):
+        builder.add(event)
+    assert builder.result().logs == [LogEntry(stream="stdout", text="late", time=0.0, late=True)]
+
+
+# --- results
+
+
+def test_a_display_is_updated_wherever_it_is_shown() -> None:
+    run = build(
+        ResultAdded(data={"text/plain": "1"}, display_id="d"),
+        ResultAdded(data={"text/plain": "other"}),
+        ResultAdded(data={"text/plain": "1"}, display_id="d", is_main=True),
+        ResultUpdated(data={"text/plain": "2"}, display_id="d"),
+        ResultUpdated(data={"text/plain": "3"}, display_id="of an earlier run"),
+    )
+    assert [result.text for result in run.results] == ["2", "other", "2"]
+    assert run.text == "2"
+
+
+def test_a_builder_gives_what_an_event_brought() -> None:
+    builder = RunBuilder("r", "c", "sdk")
+    added, updated = ResultAdded(data={"a": 1}, display_id="d"), ResultUpdated(data={"a": 2}, display_id="d")
+    builder.add(added)
+    assert builder.last_result(added) == Result(mime={"a": 1}, display_id="d")
+    builder.add(updated)
+    assert builder.last_result(updated) == Result(mime={"a": 2}, display_id="d")
+    assert builder.last_result(Stdout(text="x")) is None
+
+
+def test_formats_are_decoded() -> None:
+    data = {
+        "text/plain": "t",
+        "text/html": "<b>",
+        "text/markdown": "*m*",
+        "text/latex": "$l$",
+        "image/svg+xml": "<svg/>",
+        "application/javascript": "j()",
+        "application/json": {"a": [1]},
+        "image/png": base64.b64encode(PNG).decode() + "\n",
+        "image/jpeg": base64.b64encode(b"jpeg").decode(),
+        "application/pdf": base64.b64encode(b"%PDF").decode(),
+    }
+    result = Result(mime=data)
+    assert (result.text, result.html, result.markdown, result.latex) == ("t", "<b>", "*m*", "$l$")
+    assert (result.svg, result.javascript, result.json) == ("<svg/>", "j()", {"a": [1]})
+    assert (result.png, result.jpeg, result.pdf) == (PNG, b"jpeg", b"%PDF")
+    assert set(result.formats()) == {
+        *("text", "html", "markdown", "latex", "svg", "javascript", "json", "png", "jpeg", "pdf")
+    }
+
+
+def test_formats_that_are_not_there_are_none() -> None:
+    result = Result(mime={})
+    names = ("text", "html", "markdown", "latex", "svg", "javascript", "json", "png", "jpeg", "pdf")
+    assert [getattr(result, name) for name in names] == [None] * 10
+    assert (result.data, result.chart, result.spilled, result.formats()) == (None, None, None, [])
+
+
+@pytest.mark.parametrize("forged", ["no base64!", 7, ["a"]])
+def test_an_image_that_is_none_is_none(forged: object) -> None:
+    run = build(ResultAdded(data={"image/png": forged}))
+    assert run.results[0].png is None
+    assert run.images == []
+
+
+def test_images_in_order_with_their_type() -> None:
+    run = build(
+        ResultAdded(data={"image/png": base64.b64encode(PNG).decode()}),
+        ResultAdded(data={"text/plain": "none"}),
+        ResultAdded(data={"image/jpeg": base64.b64encode(b"j").decode()}),
+    )
+    assert [(bytes(image), image.mime) for image in run.images] == [(PNG, "image/png"), (b"j", "image/jpeg")]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("a.png", PNG), ("a.TXT", b"\xc3\xa9"), ("a.json", b'{"a": 1}'), ("b.html", b"<b>")]
+)
+def test_a_result_saves_the_format_of_the_suffix(tmp_path: Path, name: str, content: bytes) -> None:
+    data = {
+        "image/png": base64.b64encode(PNG).decode(),
+        "text/plain": "é",
+        "application/json": {"a": 1},
+        "text/html": "<b>",
+    }
+    saved = Result(mime=data).save(tmp_path / name)
+    assert saved.read_bytes() == content
+
+
+@pytest.mark.parametrize("name", ["a.pdf", "a.xyz", "a"])
+def test_a_result_does_not_save_what_it_has_not(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SandcellError, match="INVALID_ARGUMENT"):
+        Result(mime={"text/plain": "t"}).save(tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_result_without_data_is_no_frame() -> None:
+    with pytest.raises(SandcellError, match="UNSUPPORTED"):
+        Result(mime={}).to_pandas()
+
+
+# --- errors
+
+
+def test_an_error_makes_the_run_fail() -> None:
+    run = build(
+        ErrorRaised(name="ValueError", value="no", traceback=["tb"], line=2),
+        ended=ended_by("exited", code=1),
+    )
+    assert run.error == ExecutionError(name="ValueError", value="no", traceback=["tb"], line=2)
+    assert str(run.error) == "ValueError: no"
+    assert not run.ok
+    with pytest.raises(SandcellError, match="CODE_FAILED: ValueError: no") as raised:
+        run.raise_for_error()
+    assert raised.value.details == {"cause": "exited", "line": 2}
+    assert getattr(raised.value, "result") is run  # noqa: B009 -- the attribute of Failed alone
+
+
+def test_a_good_run_raises_nothing() -> None:
+    build().raise_for_error()
+
+
+@pytest.mark.parametrize("cause", ["timeout", "interrupted", "signaled", "killed", "lost"])
+def test_an_end_from_outside_is_no_success(cause: Cause) -> None:
+    run = build(ended=ended_by(cause))
+    assert not run.ok
+    assert run.timed_out == (cause == "timeout")
+    with pytest.raises(SandcellError, match=f"the run ended: {cause}"):
+        run.raise_for_error()
+
+
+# --- for others
+
+
+def test_a_run_as_text_for_a_model() -> None:
+    run = build(
+        Stdout(text="\x1b[31mhello\x1b[0m\n"),
+        Stderr(text="warn\n"),
+        ResultAdded(data={"text/plain": "<Figure>", "image/png": base64.b64encode(PNG).decode()}),
+        ResultAdded(data={"text/plain": "2"}, is_main=True),
+        ErrorRaised(name="E", value="v", traceback=["\x1b[31mTraceback\x1b[0m", "E: v"]),
+        Truncated(stream="text/html", bytes=9, total_bytes=9),
+        ended=ended_by("timeout", state="lost"),
+    )
+    assert run.for_model() == (
+        "hello\n[stderr]\nwarn\n<Figure>\n[a png is shown]\n2\nTraceback\nE: v\n"
+        "[the run ended: timeout]\n[the interpreter's state is lost]\n[text/html: 9 bytes left out]"
+    )
+
+
+def test_a_model_gets_no_more_than_it_asked_for() -> None:
+    run = build(Stdout(text="line\n" * 10_000))
+    assert len(run.for_model(500)) <= 500
+    assert "in all" in run.for_model(500)
+
+
+def test_a_run_as_a_dict_is_json() -> None:
+    run = build(Stdout(text="x"), ResultAdded(data={"text/plain": "2"}, is_main=True), ErrorRaised(name="E"))
+    back = json.loads(json.dumps(run.to_dict()))
+    assert back["results"][0]["mime"] == {"text/plain": "2"}
+    assert (back["ok"], back["end"]["cause"], back["error"]["name"]) == (False, "exited", "E")
+
+
+def test_a_run_in_a_notebook_shows_its_main_result() -> None:
+    formatter = DisplayFormatter()
+    shown = build(ResultAdded(data={"text/plain": "2", "text/html": "<b>"}, is_main=True))
+    assert formatter.format(shown)[0] == {"text/plain": "2", "text/html": "<b>"}
+    assert formatter.format(build(Stdout(text="out")))[0] == {"text/plain": "out"}
