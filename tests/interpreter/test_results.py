@@ -306,7 +306,7 @@ def test_a_run_as_a_dict_is_json() -> None:
 
 
 def test_a_run_in_a_notebook_shows_its_main_result() -> None:
-    formatter = DisplayFormatter()
+    formatter: Any = DisplayFormatter()
     shown = build(ResultAdded(data={"text/plain": "2", "text/html": "<b>"}, is_main=True))
     assert formatter.format(shown)[0] == {"text/plain": "2", "text/html": "<b>"}
     assert formatter.format(build(Stdout(text="out")))[0] == {"text/plain": "out"}
