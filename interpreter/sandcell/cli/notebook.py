@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import nbformat
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
@@ -61,8 +61,8 @@ def run_notebook(options: argparse.Namespace, config: Config) -> int:
 
 def _read(path: Path) -> nbformat.NotebookNode:
     try:
-        found: nbformat.NotebookNode = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]  # no annotations
-        return found
+        found: Any = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]  # it has no annotations
+        return cast("nbformat.NotebookNode", found)
     except FileNotFoundError:
         raise error(
             ErrorCode.FILE_NOT_FOUND, f"there is no notebook {path}", hint="a path on this machine"
