@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from tornado.httpserver import HTTPServer
-from tornado.web import Application, RequestHandler
+from tornado.web import Application, RequestHandler, url
 
 from sandcell.guest.commands import ExecHandler
 from sandcell.guest.contexts import (
@@ -23,13 +23,12 @@ from sandcell.guest.executions import (
     ExecutionsHandler,
 )
 from sandcell.guest.files import FileHandler, ListFilesHandler, MakeFolderHandler, StatFileHandler
+from sandcell.guest.front_handlers import FrontChannels, FrontHandler, FrontsHandler
 from sandcell.guest.openapi import OpenApiHandler
 from sandcell.guest.request import ApiHandler, NotFoundHandler
 from sandcell.guest.sandbox import EventsHandler, HealthHandler, InfoHandler
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from sandcell.guest.state import Guest
 
 __all__ = ["ROUTES", "Route", "make_server"]
@@ -56,6 +55,9 @@ ROUTES: tuple[Route, ...] = (
     (f"/v1/contexts/{_ID}", ContextHandler),
     (f"/v1/contexts/{_ID}/interrupt", ContextInterruptHandler),
     (f"/v1/contexts/{_ID}/restart", ContextRestartHandler),
+    ("/v1/fronts", FrontsHandler),
+    (f"/v1/fronts/{_ID}", FrontHandler),
+    (f"/v1/fronts/{_ID}/channels", FrontChannels),
     ("/v1/health", HealthHandler),
     ("/v1/info", InfoHandler),
     ("/v1/events", EventsHandler),
@@ -65,11 +67,10 @@ ROUTES: tuple[Route, ...] = (
 _NO_BOUND = 2**62
 
 
-def make_server(guest: Guest, *, more: Sequence[Route] = ()) -> HTTPServer:
-    """Return the server of `guest`; it listens nowhere yet. `more`: routes of other rooms, which get `guest` too."""
-    routes = [(path, handler, {"guest": guest}) for path, handler in (*ROUTES, *more)]
+def make_server(guest: Guest) -> HTTPServer:
+    """Return the server of `guest`; it listens nowhere yet."""
     application = Application(
-        routes,
+        [url(path, handler, {"guest": guest}) for path, handler in ROUTES],
         default_handler_class=NotFoundHandler,
         default_handler_args={"guest": guest},
         log_function=_log_request,

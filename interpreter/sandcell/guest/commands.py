@@ -94,8 +94,11 @@ class Commands:
         except BaseException as problem:
             # Nothing was started, so nothing is remembered: the same id may be tried again.
             del self._known[exec_id]
-            starting.set_exception(problem if isinstance(problem, Exception) else asyncio.CancelledError())
-            starting.exception()
+            if isinstance(problem, Exception):
+                starting.set_exception(problem)
+                starting.exception()  # it is raised here; others need not ask
+            else:
+                starting.cancel()
             raise
 
     async def _start(self, exec_id: str, body: ExecRequest) -> Exec:

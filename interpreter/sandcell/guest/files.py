@@ -80,7 +80,7 @@ class FileHandler(ApiHandler):
     async def _pass_on(self, upload: _Upload, chunk: bytes) -> None:
         try:
             await upload.send(chunk)
-        except Exception as problem:
+        except Exception as problem:  # noqa: BLE001 -- whatever it is, it is answered
             # Refused while gigabytes may still be on their way: answered at once, which ends the connection.
             self.send_error(500, exc_info=(type(problem), problem, problem.__traceback__))
 

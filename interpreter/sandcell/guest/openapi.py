@@ -58,9 +58,11 @@ OPERATIONS: tuple[Operation, ...] = (
         "get", "/v1/executions/{id}/events", "The events of a run.", JOURNAL, query=("cursor", "follow")
     ),
     Operation("post", "/v1/executions/{id}/interrupt", "Interrupt a run.", api.ExecutionInfo),
-    Operation(
-        "post", "/v1/executions/{id}/input", "Answer its question.", api.ExecutionInfo, api.SendInput
-    ),
+    Operation("post", "/v1/executions/{id}/input", "Answer its question.", api.ExecutionInfo, api.SendInput),
+    Operation("get", "/v1/fronts", "The fronts.", list[api.FrontInfo]),
+    Operation("post", "/v1/fronts", "Make a front on a context.", api.FrontInfo, api.CreateFront, 201),
+    Operation("get", "/v1/fronts/{id}", "One front.", api.FrontInfo),
+    Operation("delete", "/v1/fronts/{id}", "End a front; its context lives."),
     Operation("post", "/v1/exec", "Run a command: its output and its end.", JOURNAL, api.ExecRequest),
     Operation("get", "/v1/files", "The bytes of a file.", BYTES, query=("path",)),
     Operation("head", "/v1/files", "The size of a file.", query=("path",)),

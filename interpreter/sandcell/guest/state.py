@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from sandcell.config import Config
     from sandcell.context import Contexts, Executions
     from sandcell.guest.commands import Commands
+    from sandcell.guest.fronts import Fronts
     from sandcell.guest.leases import Leases
     from sandcell_container.guest.boot import GuestBoot
     from sandcell_container.guest.files import Files
@@ -29,5 +30,6 @@ class Guest:
     executions: Executions
     commands: Commands
     files: Files
+    fronts: Fronts
     group: asyncio.TaskGroup
     started_at: float

@@ -49,7 +49,7 @@ async def send_journal(
             raise
     except StreamClosedError:
         return
-    except Exception as problem:
+    except Exception as problem:  # noqa: BLE001 -- the outermost place of a stream: logged and told
         failure = failure_of(problem, request_id=handler.request_id)
         handler.log_exception(type(problem), problem, problem.__traceback__)
         handler.finish(encode(Entry(0, 0, Kind.ERROR, 0, 0.0, json.dumps(failure.to_dict()).encode())))
