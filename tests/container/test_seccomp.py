@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import errno
+import struct
+
+import pytest
+
+from sandcell_container.engines.seccomp import filter_program
+
+_ALLOW, _EPERM, _ENOSYS = 0x7FFF0000, 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS
+_ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_NUMBERS = {
+    "x86_64": {"read": 0, "clone": 56, "keyctl": 250, "bpf": 321, "open_by_handle_at": 304, "prlimit64": 302},
+    "aarch64": {
+        "read": 63,
+        "clone": 220,
+        "keyctl": 219,
+        "bpf": 280,
+        "open_by_handle_at": 265,
+        "prlimit64": 261,
+    },
+}
+
+
+def run(program: bytes, *, architecture: int, number: int, first: int = 0) -> int:
+    """Run classic BPF over one struct seccomp_data, as the kernel does."""
+    data = struct.pack("<IIQQ", number, architecture, 0, first)
+    at, accumulator = 0, 0
+    instructions = list(struct.iter_unpack("=HBBI", program))
+    while True:
+        code, yes, no, value = instructions[at]
+        match code:
+            case 0x20:
+                (accumulator,) = struct.unpack_from("<I", data, value)
+                at += 1
+            case 0x15:
+                at += 1 + (yes if accumulator == value else no)
+            case 0x35:
+                at += 1 + (yes if accumulator >= value else no)
+            case 0x06:
+                return int(value)
+            case _:
+                raise AssertionError(f"no such instruction: {code:#x}")
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+@pytest.mark.parametrize(
+    ("call", "first", "verdict"),
+    [
+        ("read", 0, _ALLOW),
+        ("clone", 0, _ALLOW),
+        ("keyctl", 0, _EPERM),
+        ("bpf", 0, _EPERM),
+        ("open_by_handle_at", 0, _EPERM),
+        ("prlimit64", 0, _ALLOW),
+        ("prlimit64", 1, _EPERM),
+        ("prlimit64", 1 << 32, _ALLOW),  # the kernel looks at the low half of a pid
+    ],
+)
+def test_calls_are_judged(machine: str, call: str, first: int, verdict: int) -> None:
+    program = filter_program(machine)
+    assert program is not None
+    number = _NUMBERS[machine][call]
+    assert run(program, architecture=_ARCHITECTURE[machine], number=number, first=first) == verdict
+
+
+def test_numbers_of_another_architecture_mean_nothing() -> None:
+    program = filter_program("x86_64")
+    assert program is not None
+    assert run(program, architecture=0x40000003, number=0) == _ENOSYS  # i386
+    assert run(program, architecture=_ARCHITECTURE["x86_64"], number=0x40000000 | 250) == _ENOSYS  # x32
+
+
+def test_a_machine_without_a_table_has_no_filter() -> None:
+    assert filter_program("sparc64") is None
