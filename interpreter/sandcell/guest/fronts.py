@@ -41,13 +41,15 @@ from sandcell_kernel.wire import BadMessage, ChannelMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
+    from types import TracebackType
     from typing import Self
+
+    from sandcell_container.guest.session import Session, Sessions
 
     from sandcell.api import CreateFront
     from sandcell.config import Config
     from sandcell.context import Context, Contexts, Execution, Executions, RunEnded
     from sandcell_container.frames import Entry
-    from sandcell_container.guest.session import Session, Sessions
     from sandcell_kernel.actions import Action
     from sandcell_kernel.wire import Channel, Message
 
@@ -55,7 +57,6 @@ __all__ = ["Front", "Fronts", "Rooms"]
 
 log = logging.getLogger(__name__)
 
-Spawn = "Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]"
 _STREAMS: dict[int, Literal["stdout", "stderr"]] = {Kind.STDOUT: "stdout", Kind.STDERR: "stderr"}
 
 
@@ -87,10 +88,12 @@ class Fronts:
         await self._tasks.__aenter__()
         return self
 
-    async def __aexit__(self, *exc: Any) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for front_id in list(self._fronts):
             self.delete(front_id)
-        await self._tasks.__aexit__(*exc)
+        await self._tasks.__aexit__(kind, problem, trace)
 
     async def create(self, request: CreateFront) -> Front:
         """Make a front on a context (by default the sandbox's own of `language`); the same id gives the same front.
@@ -103,9 +106,7 @@ class Fronts:
         if front_id not in self._fronts:
             contexts = self._rooms.contexts
             context = (
-                contexts.get(request.context)
-                if request.context
-                else await contexts.default(request.language)
+                contexts.get(request.context) if request.context else await contexts.default(request.language)
             )
             if front_id not in self._fronts:  # another request may have made it meanwhile
                 self._make_room()
@@ -135,9 +136,7 @@ class Fronts:
     def _build(self, front_id: str, context: Context) -> Front:
         config = self._config
         limits = JournalLimits(memory=config.journal_memory, disk=config.journal_disk)
-        machine = Machine(
-            session=front_id, version=self._version, max_shell_output=config.max_text_result
-        )
+        machine = Machine(session=front_id, version=self._version, max_shell_output=config.max_text_result)
         return Front(
             front_id,
             context,
@@ -354,7 +353,9 @@ class Front:
         if session_id is not None:
             if self._session is not None:
                 self._session.interrupt()
-        elif self._execution is not None:  # ours may still wait behind a run of somebody else's, which is not meant
+        elif (
+            self._execution is not None
+        ):  # ours may still wait behind a run of somebody else's, which is not meant
             await self._execution.interrupt(who=self.origin)
         else:
             await self.context.interrupt(who=self.origin)

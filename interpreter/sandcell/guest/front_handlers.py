@@ -1,4 +1,4 @@
-"""The WebSocket of a front: `/v1/fronts/{id}/channels`. Our own subprotocol, and both framings of Jupyter.
+"""The HTTP side of fronts. Their WebSocket speaks our own subprotocol, and both framings of Jupyter.
 
 Source: docs/protocol.md, "The front's WebSocket".
 """
@@ -14,22 +14,21 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
+from sandcell.api import CreateFront
 from sandcell.failure import failure_of
-from sandcell.guest.request import check_token
+from sandcell.guest.request import ApiHandler, check_token
 from sandcell_container.errors import CODES
 from sandcell_container.frames import Cursor, Kind
 from sandcell_kernel.websocket import V1_SUBPROTOCOL, pack_default, unpack_default, unpack_v1
 from sandcell_kernel.wire import BadMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-
-    from sandcell.guest.fronts import Front, Fronts
+    from sandcell.guest.fronts import Front
+    from sandcell.guest.state import Guest
     from sandcell_container.frames import Entry
     from sandcell_kernel.wire import ChannelMessage
 
-__all__ = ["FRONT_SUBPROTOCOL", "FrontChannels"]
+__all__ = ["FRONT_SUBPROTOCOL", "FrontChannels", "FrontHandler", "FrontsHandler"]
 
 log = logging.getLogger(__name__)
 
@@ -104,8 +103,30 @@ def _read_v1(frame: str | bytes) -> ChannelMessage:
     return unpack_v1(frame)
 
 
+class FrontsHandler(ApiHandler):
+    """POST, GET /v1/fronts"""
+
+    async def post(self) -> None:
+        front = await self.guest.fronts.create(self.body(CreateFront))
+        self.reply(front.info(), status=201)
+
+    def get(self) -> None:
+        self.reply([front.info() for front in self.guest.fronts.list()])
+
+
+class FrontHandler(ApiHandler):
+    """GET, DELETE /v1/fronts/{id}"""
+
+    def get(self, front_id: str) -> None:
+        self.reply(self.guest.fronts.get(front_id).info())
+
+    def delete(self, front_id: str) -> None:
+        self.guest.fronts.delete(front_id)
+        self.reply({"id": front_id})
+
+
 class FrontChannels(WebSocketHandler):
-    """One connection of a front end. `hold` is a lease of the sandbox, held as long as the connection is open.
+    """WS /v1/fronts/{id}/channels: one connection of a front end, and a lease of the sandbox while it is open.
 
     With our own subprotocol the client is told everything after its cursor, from the start without one. Clients
     of the standard framings have no cursor as a rule and are told what comes from now on.
@@ -114,30 +135,21 @@ class FrontChannels(WebSocketHandler):
     what the journal keeps gets a note; where the framing has none it is cut off, and may connect again.
     """
 
-    def initialize(
-        self,
-        fronts: Fronts,
-        token: str,
-        hold: Callable[[], AbstractContextManager[object]],
-        max_message: int,
-    ) -> None:
-        self._fronts = fronts
-        self._token = token
-        self._hold = hold
-        self._max_message = max_message
+    def initialize(self, guest: Guest) -> None:
+        self._guest = guest
         self._framing: _Framing = _DEFAULT_FRAMING
         self._open_until_closed = ExitStack()
         self._follower: asyncio.Task[None] | None = None
 
     @property
     def max_message_size(self) -> int:
-        return self._max_message
+        return self._guest.config.max_message
 
     def prepare(self) -> None:
         """Check token, front and cursor while the answer can still be an HTTP error."""
         given = self.request.headers.get("Authorization", "")
-        check_token(given, self.get_query_argument("token", ""), token=self._token)
-        self._front = self._fronts.get(self.path_args[0])
+        check_token(given, self.get_query_argument("token", ""), token=self._guest.boot.token)
+        self._front = self._guest.fronts.get(self.path_args[0])
         cursor = self.get_query_argument("cursor", "")
         epoch = self._front.journal.epoch
         self._cursor = Cursor.parse(cursor, epoch=epoch) if cursor else None
@@ -150,9 +162,9 @@ class FrontChannels(WebSocketHandler):
     def open(self, *args: str, **kwargs: str) -> None:
         front, journal = self._front, self._front.journal
         front.connections += 1
-        self._open_until_closed.enter_context(self._hold())
+        self._open_until_closed.enter_context(self._guest.leases.hold())
         start = journal.start if self._framing.has_notes else journal.cursor
-        self._follower = self._fronts.spawn(self._follow(front, self._cursor or start))
+        self._follower = self._guest.fronts.spawn(self._follow(front, self._cursor or start))
 
     def on_message(self, message: str | bytes) -> None:
         try:

@@ -1,0 +1,181 @@
+"""The connection from the kernel process to its front in a guest: kept, and taken up again where it broke."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+import struct
+from typing import TYPE_CHECKING, Any
+
+from tornado.httpclient import HTTPClientError, HTTPRequest
+from tornado.iostream import StreamClosedError
+from tornado.netutil import Resolver
+from tornado.websocket import WebSocketClosedError, WebSocketError, websocket_connect
+
+from sandcell.client.protocol import error_of, path_of
+from sandcell_container.errors import ErrorCode, error
+from sandcell_container.frames import Cursor
+from sandcell_container.unix_address import connect_address
+from sandcell_kernel.websocket import pack_v1, unpack_v1
+from sandcell_kernel.wire import BadMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tornado.websocket import WebSocketClientConnection
+
+    from sandcell_kernel.wire import Channel, Message
+
+__all__ = ["FRONT_SUBPROTOCOL", "FrontLink"]
+
+log = logging.getLogger(__name__)
+
+FRONT_SUBPROTOCOL = "v1.front.sandcell"
+_PLACE = struct.Struct("<QQ")  # seq and offset of the front's journal
+_MAX_FAILURES = 3  # connections in a row that broke before the guest said anything
+_CLOSE_S = 0.5
+
+
+class FrontLink:
+    """See the module. `run` keeps the connection; `send` uses it.
+
+    `on_open` is called for each new connection, `on_message` for each message in order and once, `on_gap` with the
+    count of messages that the guest no longer has, `on_close` when a connection broke. From the loop; they must
+    not block.
+    """
+
+    def __init__(
+        self,
+        socket_path: str,
+        token: str,
+        front_id: str,
+        *,
+        connect_timeout: float,
+        max_message: int,
+        on_open: Callable[[], None],
+        on_message: Callable[[Channel, Message], None],
+        on_gap: Callable[[int], None],
+        on_close: Callable[[], None],
+    ) -> None:
+        self._path = socket_path
+        self._token = token
+        self._front_id = front_id
+        self._connect_timeout = connect_timeout
+        self._max_message = max_message
+        self._on_open = on_open
+        self._on_message = on_message
+        self._on_gap = on_gap
+        self._on_close = on_close
+        self._cursor: Cursor | None = None
+        self._connection: WebSocketClientConnection | None = None
+        self._greeted = False
+
+    def send(self, channel: Channel, message: Message) -> None:
+        """Send; without a connection nothing happens, because what was not answered is sent again after `on_open`."""
+        if self._connection is None:
+            return
+        try:
+            sent = self._connection.write_message(pack_v1(channel, message), binary=True)
+        except WebSocketClosedError:
+            return  # on_close follows
+        asyncio.ensure_future(sent).add_done_callback(_note_failure)
+
+    async def run(self) -> None:
+        """Keep a connection to the front until it cannot be had any more. Cancelling closes it.
+
+        Raises:
+            SandcellError: why not: SANDBOX_GONE, NOT_FOUND, STALE_CURSOR (another guest), UNREACHABLE.
+        """
+        failures = 0
+        while failures < _MAX_FAILURES:
+            self._greeted = False
+            await self._hold_connection()
+            failures = 0 if self._greeted else failures + 1
+        raise error(
+            ErrorCode.UNREACHABLE,
+            f"the sandbox closed {failures} connections in a row",
+            hint="restart the kernel",
+        )
+
+    async def _hold_connection(self) -> None:
+        closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        connection = self._connection = await self._connect(closed)
+        self._on_open()
+        try:
+            await closed
+        finally:
+            self._connection = None
+            self._on_close()
+            connection.close()
+            await asyncio.wait({closed}, timeout=_CLOSE_S)  # when cancelled: for the guest's own goodbye
+
+    async def _connect(self, closed: asyncio.Future[None]) -> WebSocketClientConnection:
+        def take(frame: str | bytes | None) -> None:
+            if frame is not None:
+                self._take(frame)
+            elif not closed.done():
+                closed.set_result(None)
+
+        query = f"?cursor={self._cursor}" if self._cursor else ""
+        try:
+            with connect_address(self._path) as address:
+                return await websocket_connect(
+                    HTTPRequest(
+                        f"ws://sandbox{path_of('fronts', self._front_id, 'channels')}{query}",
+                        headers={"Authorization": f"Bearer {self._token}"},
+                        connect_timeout=self._connect_timeout,
+                        request_timeout=self._connect_timeout,
+                    ),
+                    on_message_callback=take,
+                    max_message_size=self._max_message,
+                    subprotocols=[FRONT_SUBPROTOCOL],
+                    resolver=_UnixResolver(path=address),
+                )
+        except HTTPClientError as problem:
+            if problem.response is None:  # a time-out of tornado's
+                raise error(ErrorCode.UNREACHABLE, f"the sandbox does not answer: {problem}") from problem
+            raise error_of(problem.code, problem.response.body) from problem
+        except (OSError, StreamClosedError, WebSocketError) as problem:
+            raise error(
+                ErrorCode.SANDBOX_GONE,
+                "the sandbox has ended",
+                hint="restart the kernel: a new sandbox is made, without the variables and files of this one",
+            ) from problem
+
+    def _take(self, frame: str | bytes) -> None:
+        if isinstance(frame, str):
+            self._take_note(json.loads(frame))
+            return
+        seq, offset = _PLACE.unpack_from(frame)
+        if self._cursor is not None:
+            self._cursor = Cursor(self._cursor.epoch, seq, offset)
+        try:
+            self._on_message(*unpack_v1(frame[_PLACE.size :]))
+        except BadMessage as problem:
+            log.warning("dropped a message of the sandbox: %s", problem)
+
+    def _take_note(self, note: dict[str, Any]) -> None:
+        if note["note"] == "hello":
+            self._greeted = True
+            self._cursor = self._cursor or Cursor(note["epoch"], 0, 0)
+        elif note["note"] == "gap":
+            self._on_gap(note["entries"])
+
+
+class _UnixResolver(Resolver):
+    """Finds every host at one unix socket."""
+
+    def initialize(self, path: str) -> None:
+        self._path = path
+
+    async def resolve(
+        self, host: str, port: int, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[tuple[int, Any]]:
+        return [(socket.AF_UNIX, self._path)]
+
+
+def _note_failure(sent: asyncio.Future[None]) -> None:
+    if not sent.cancelled() and sent.exception() is not None:
+        log.debug("a message was not sent, its connection broke: %s", sent.exception())

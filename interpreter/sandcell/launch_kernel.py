@@ -1,0 +1,217 @@
+"""The kernel process on the host: `python -m sandcell.launch_kernel -f CONNECTION_FILE`, started by Jupyter.
+
+It terminates the front end's sockets and holds the sandbox; what a cell does is decided by its front in the guest.
+With SANDCELL_SANDBOX it attaches to a sandbox that somebody else made, and leaves that as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+from contextlib import ExitStack, asynccontextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from sandcell.api import CreateFront, FrontInfo
+from sandcell.client.aio.sandbox import AsyncSandbox
+from sandcell.client.aio.transport import AsyncTransport
+from sandcell.client.host import the_host
+from sandcell.client.protocol import Address, Request, path_of
+from sandcell.client.records import find_record
+from sandcell.config import Config
+from sandcell.failure import failure_of
+from sandcell.front_link import FrontLink
+from sandcell_container.errors import SandcellError
+from sandcell_container.ids import new_id
+from sandcell_kernel.answers import Problem
+from sandcell_kernel.outer import OuterKernel, Stop, Up
+from sandcell_kernel.sockets import OuterSockets, read_connection_file
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Sequence
+
+    from sandcell_container.engine import Record
+    from sandcell_kernel.channels import Connection
+    from sandcell_kernel.outer import OuterAction
+    from sandcell_kernel.wire import Channel, Message
+
+__all__ = ["KernelProcess", "main"]
+
+log = logging.getLogger(__name__)
+
+_STOP_S = 1.8  # jupyter_client sends SIGTERM after 2.5 s of a shutdown_request
+
+
+class KernelProcess:
+    """One kernel process, from its connection to its end."""
+
+    def __init__(self, connection: Connection, config: Config) -> None:
+        self._config = config
+        self._front_id = new_id("frt")
+        self._machine = OuterKernel(session=self._front_id, version=version("sandcell"))
+        self._loop = asyncio.get_running_loop()
+        self._sockets = OuterSockets(
+            connection, session=self._front_id, loop=self._loop, on_message=self._receive
+        )
+        self._link: FrontLink | None = None
+        self._stopped: asyncio.Future[Stop | None] = self._loop.create_future()
+
+    async def run(self) -> None:
+        """Serve until the front end or a signal asks for the end, or the parent dies.
+
+        The sockets are there at once: the heartbeat answers and requests wait while the sandbox starts.
+
+        Raises:
+            Unavailable (START_FAILED): the sockets' addresses cannot be had.
+        """
+        async with self._sockets, asyncio.TaskGroup() as tasks:
+            with self._signals():
+                front = tasks.create_task(self._keep_front())
+                stop = await self._stopped
+                front.cancel()
+                await asyncio.wait({front}, timeout=_STOP_S)
+                if stop is not None:
+                    self._act(self._machine.answer_stop(stop))
+
+    def stop(self) -> None:
+        """End the process, as if nobody had asked for an answer."""
+        if not self._stopped.done():
+            self._stopped.set_result(None)
+
+    def _receive(self, channel: Channel, message: Message) -> None:
+        self._act(self._machine.receive(channel, message))
+
+    def _act(self, actions: list[OuterAction]) -> None:
+        for action in actions:
+            match action:
+                case Up(channel, message):
+                    if self._link is not None:
+                        self._link.send(channel, message)
+                case Stop():
+                    if not self._stopped.done():
+                        self._stopped.set_result(action)
+                case _:
+                    self._sockets.send(*action)
+
+    def _interrupt(self) -> None:
+        self._act(self._machine.interrupt())
+
+    async def _keep_front(self) -> None:
+        try:
+            async with _open_sandbox(self._config) as record:
+                await self._serve_front(record)
+        except Exception as problem:
+            failure = failure_of(problem)
+            log.warning("no sandbox code=%s: %s", failure.code, failure, exc_info=_unless_ours(problem))
+            self._act(self._machine.give_up(Problem.of(failure)))
+
+    async def _serve_front(self, record: Record) -> None:
+        async with _open_front(record, self._front_id, self._config):
+            self._link = FrontLink(
+                record.socket,
+                record.token,
+                self._front_id,
+                connect_timeout=self._config.connect_timeout,
+                max_message=self._config.max_message,
+                on_open=lambda: self._act(self._machine.connect()),
+                on_message=lambda channel, message: self._act(self._machine.hear(channel, message)),
+                on_gap=lambda entries: self._act(self._machine.lose(entries)),
+                on_close=self._machine.disconnect,
+            )
+            await self._link.run()
+
+    def _signals(self) -> ExitStack:
+        """Take signals and the parent's death until the block ends."""
+        with ExitStack() as held:
+            for number, act in ((signal.SIGINT, self._interrupt), (signal.SIGTERM, self.stop)):
+                self._loop.add_signal_handler(number, act)
+                held.callback(self._loop.remove_signal_handler, number)
+            _watch_parent(held, self._loop, self.stop)
+            return held.pop_all()
+
+
+def _watch_parent(held: ExitStack, loop: asyncio.AbstractEventLoop, on_death: Callable[[], None]) -> None:
+    """Call `on_death` when the process that Jupyter names as our parent ends; it may end without a word."""
+    parent = int(os.environ.get("JPY_PARENT_PID", "0") or 0)
+    if parent <= 1:
+        return
+    try:
+        handle = os.pidfd_open(parent)
+    except ProcessLookupError:
+        loop.call_soon(on_death)
+        return
+    held.callback(os.close, handle)
+    loop.add_reader(handle, on_death)
+    held.callback(loop.remove_reader, handle)
+
+
+@asynccontextmanager
+async def _open_sandbox(config: Config) -> AsyncGenerator[Record]:
+    """Yield the record of a sandbox of our own, removed at the end, or of the one that SANDCELL_SANDBOX names."""
+    attached = config.sandbox is not None
+    sandbox = await (AsyncSandbox.connect(config.sandbox) if config.sandbox else AsyncSandbox.create())
+    log.info("sandbox=%s attached=%s", sandbox.name, attached)
+    async with sandbox:
+        found = await asyncio.to_thread(the_host().records)
+        yield find_record(found, sandbox.id).record
+
+
+@asynccontextmanager
+async def _open_front(record: Record, front_id: str, config: Config) -> AsyncGenerator[FrontInfo]:
+    """Yield a front of this process, which is deleted at the end; its context stays."""
+    transport = AsyncTransport(
+        Address(path=record.socket),
+        record.token,
+        connect_timeout=config.connect_timeout,
+        reply_timeout=config.reply_timeout,
+    )
+    body = msgspec.json.encode(CreateFront(id=front_id, context=config.context))
+    try:
+        yield await transport.call(Request(method="POST", path=path_of("fronts"), body=body), FrontInfo)
+    finally:
+        if config.sandbox:  # a sandbox of our own takes it along
+            await _delete_front(transport, front_id)
+        transport.close()
+
+
+async def _delete_front(transport: AsyncTransport, front_id: str) -> None:
+    try:
+        await transport.fetch(Request(method="DELETE", path=path_of("fronts", front_id)))
+    except SandcellError as problem:
+        log.debug("front=%s was not deleted: %s", front_id, problem)  # most often its guest is gone
+
+
+def _unless_ours(problem: Exception) -> Exception | None:
+    return None if isinstance(problem, SandcellError) else problem
+
+
+def _read_config() -> Config:
+    try:
+        return Config.from_environ()
+    except SandcellError as problem:
+        # Making the sandbox fails for the same reason, and then every cell says so: a user sees no log.
+        log.error("the settings cannot be used: %s", problem)
+        return Config()
+
+
+async def _run(connection: Connection, config: Config) -> None:
+    await KernelProcess(connection, config).run()
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the kernel process. Blocks until its end."""
+    parser = argparse.ArgumentParser(prog="python -m sandcell.launch_kernel", description=__doc__)
+    parser.add_argument("-f", dest="connection_file", type=Path, required=True, help="made by Jupyter")
+    config = _read_config()
+    logging.basicConfig(level=config.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    asyncio.run(_run(read_connection_file(parser.parse_args(arguments).connection_file), config))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""The pure machine of the kernel process on the host, between its front end and the front in the guest.
+
+The front is the brain. This machine keeps what the brain has not answered yet: to send it again when a connection
+broke, to hold it while the sandbox starts, and to answer it in the front's place when there is no guest any more.
+No IO, no task and no clock is known here; each input returns what follows, in order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sandcell_kernel.answers import Answers, Problem, describe_kernel, reply_type
+from sandcell_kernel.requests import flag_field, is_object, text_field
+from sandcell_kernel.wire import Channel, ChannelMessage, Message, new_message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+__all__ = ["OuterAction", "OuterKernel", "Stop", "Up"]
+
+
+@dataclass(frozen=True, slots=True)
+class Up:
+    """Send this to the front in the guest."""
+
+    channel: Channel
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The front end asked for the end: end what is ours, then send what `answer_stop` returns, then leave."""
+
+    channel: Channel
+    request: Message
+
+
+OuterAction = ChannelMessage | Up | Stop
+
+
+@dataclass(slots=True)
+class _Open:
+    """A message of the front end that was not answered yet."""
+
+    channel: Channel
+    message: Message
+    is_private: bool = False  # a request of ours, whose answers are for nobody
+    busy: bool = False
+    replied: bool = False
+    idle: bool = False
+
+    @property
+    def is_done(self) -> bool:
+        return self.idle and (self.replied or not reply_type(self.message.msg_type))
+
+
+class OuterKernel:
+    """See the module. `session` is that of the front, so that all that a front end gets is of one kernel."""
+
+    def __init__(self, *, session: str, version: str, max_open: int = 4096) -> None:
+        self._session = session
+        self._version = version
+        self._max_open = max_open
+        self._answers = Answers(session)
+        self._open: dict[str, _Open] = {}
+        self._connected = False
+        self._gone: Problem | None = None
+        self._info: dict[str, Any] = describe_kernel(version)
+
+    # --- from the front end
+
+    def receive(self, channel: Channel, message: Message) -> list[OuterAction]:
+        """Take a message of the front end.
+
+        Raises:
+            BadMessage: its header is not valid.
+        """
+        if message.msg_type == "shutdown_request":
+            return [self._answers.status(message, "busy"), Stop(channel, message)]
+        if self._gone is not None:
+            return [*self._answer_alone(channel, message, self._gone)]
+        if len(self._open) >= self._max_open:
+            text = f"{self._max_open} requests wait already"
+            return [*self._answers.refused(channel, message, Problem(name="BUSY", value=text))]
+        return self._ask(_Open(channel, message))
+
+    def interrupt(self) -> list[OuterAction]:
+        """Interrupt whatever runs, on behalf of this process, which got SIGINT."""
+        if self._gone is not None:
+            return []
+        request = new_message("interrupt_request", {}, session=self._session)
+        return self._ask(_Open("control", request, is_private=True))
+
+    def answer_stop(self, stop: Stop) -> list[OuterAction]:
+        """Return what to send when everything that is ours has ended."""
+        restart = flag_field(stop.request, "restart", default=False)
+        return [
+            self._answers.reply(stop.channel, stop.request, {"restart": restart}),
+            self._answers.copy_of_shutdown(stop.request, restart=restart),
+            self._answers.status(stop.request, "idle"),
+        ]
+
+    # --- from the guest
+
+    def connect(self) -> list[OuterAction]:
+        """A connection to the front is there: send what waits, and again what a broken one left open."""
+        self._connected = True
+        return [Up(each.channel, each.message) for each in self._open.values()]
+
+    def disconnect(self) -> None:
+        """The connection broke; another one may follow."""
+        self._connected = False
+
+    def hear(self, channel: Channel, message: Message) -> list[OuterAction]:
+        """Take a message of the front. What answers nothing that is open is dropped: it came before.
+
+        Raises:
+            BadMessage: its header is not valid.
+        """
+        parent, kind = message.parent_id, message.msg_type
+        asked = self._open.get(parent)
+        if kind == "kernel_info_reply" and is_object(message):
+            self._info = message.body()
+        is_answer = kind == "status" or (channel in ("shell", "control") and kind.endswith("_reply"))
+        if asked is None:
+            return [] if is_answer else [ChannelMessage(channel, message)]
+        if is_answer:
+            self._note_answer(asked, kind, text_field(message, "execution_state"))
+        return [] if asked.is_private else [ChannelMessage(channel, message)]
+
+    def lose(self, entries: int) -> list[OuterAction]:
+        """The guest no longer has `entries` messages: tell the cells that are open, and ask again for answers."""
+        told: list[OuterAction] = [
+            self._answers.stream(each.message, "stderr", f"[sandcell] {entries} messages were lost\n")
+            for each in self._open.values()
+            if each.message.msg_type == "execute_request" and each.busy
+        ]
+        return told + self.connect()
+
+    def give_up(self, problem: Problem) -> list[OuterAction]:
+        """There is no guest and there will be none: answer everything, now and from now on."""
+        self._connected, self._gone = False, problem
+        told = list[OuterAction]()
+        waiting, self._open = self._open, {}
+        for each in waiting.values():
+            told += self._finish(each, problem)
+        return told
+
+    # --- inside
+
+    def _ask(self, asked: _Open) -> list[OuterAction]:
+        self._open[asked.message.msg_id] = asked
+        return [Up(asked.channel, asked.message)] if self._connected else []
+
+    def _note_answer(self, asked: _Open, kind: str, state: str) -> None:
+        asked.busy |= state == "busy"
+        asked.idle |= state == "idle"
+        asked.replied |= kind == reply_type(asked.message.msg_type)
+        if not asked.is_done:
+            return
+        del self._open[asked.message.msg_id]
+        if asked.message.msg_type == "execute_request":
+            # Answers to its questions have no answer themselves; they are of no use after the cell.
+            for msg_id in [key for key, each in self._open.items() if each.channel == "stdin"]:
+                del self._open[msg_id]
+
+    def _finish(self, asked: _Open, problem: Problem) -> Iterable[ChannelMessage]:
+        if asked.is_private:
+            return []
+        if asked.replied:
+            return [self._answers.status(asked.message, "idle")]
+        told = self._answer_alone(asked.channel, asked.message, problem)
+        return told[1:] if asked.busy else told  # the first of them says busy
+
+    def _answer_alone(self, channel: Channel, message: Message, problem: Problem) -> list[ChannelMessage]:
+        if channel == "stdin":
+            return []
+        if message.msg_type == "kernel_info_request":
+            return self._answers.served(channel, message, self._info)
+        if message.msg_type == "interrupt_request":
+            return self._answers.served(channel, message, {})
+        return self._answers.refused(channel, message, problem)
