@@ -1,0 +1,486 @@
+"""The client of the spawner: starts processes in the sandbox, tells how they end, and ends their trees.
+
+The one module that knows the spawner's protocol, which its own docstring fixes. One loop owns a Spawner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import itertools
+import os
+import socket
+import struct
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Self
+
+from sandcell_container.errors import ErrorCode, error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from sandcell_container.errors import SandcellError
+
+__all__ = ["Job", "JobExit", "Scope", "Spawner", "Start"]
+
+Scope = Literal["process", "group", "tree"]
+
+_SHORT = 2**16  # longer requests go as a memfd: one record has to fit into the socket's buffer
+_MAX_RECORD = 2**17
+_MAX_QUEUE = 256  # requests that the spawner has not taken yet
+_HARD_S = 5.0  # what the spawner lets a tree die in after SIGKILL, before it answers anyway
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """One process to start. `argv[0]` is looked up in the PATH of `env` when it has no slash; `env` is the whole
+    environment; `cwd` is absolute. The descriptors are the caller's own, who closes them when the start returned;
+    None is /dev/null. The process gets no other descriptor, and a session of its own."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: str
+    stdin: int | None = None
+    stdout: int | None = None
+    stderr: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobExit:
+    """How the started process ended: its raw wait status; peak memory in bytes (never below the spawner's own
+    10 MB, as Linux counts what it was forked from); CPU in seconds; `at` in seconds since the epoch."""
+
+    status: int
+    peak_memory: int
+    cpu_user: float
+    cpu_system: float
+    at: float
+
+
+class Job:
+    """One started process and the tree of all that descends from it."""
+
+    def __init__(self, spawner: Spawner, job_id: str) -> None:
+        loop = asyncio.get_running_loop()
+        self.pid = 0
+        self._spawner = spawner
+        self._id = job_id
+        self._exited: asyncio.Future[JobExit] = loop.create_future()
+        self._settled: asyncio.Future[None] = loop.create_future()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing of the tree is left, or the spawner was lost."""
+        return self._settled.done()
+
+    def when_exited(self, callback: Callable[[JobExit | None], None]) -> None:
+        """Call `callback` from the loop once the process was reaped, with None when the spawner was lost before."""
+        self._exited.add_done_callback(lambda done: callback(None if done.exception() else done.result()))
+
+    async def wait(self) -> JobExit:
+        """Return how the started process ended, once it was reaped. Cancelling leaves it running.
+
+        Raises:
+            Gone (SANDBOX_GONE): the spawner was lost before.
+        """
+        return await asyncio.shield(self._exited)
+
+    async def settled(self) -> None:
+        """Return when nothing of the tree is left. Raises as `wait` does."""
+        await asyncio.shield(self._settled)
+
+    def signal(self, number: int, scope: Scope = "group") -> None:
+        """Send a signal to the started process, its process group or its tree. What has ended is left alone.
+
+        Raises:
+            InvalidRequest (UNKNOWN_SIGNAL): there is no signal of that number.
+        """
+        if not 1 <= number <= 64:
+            raise error(ErrorCode.UNKNOWN_SIGNAL, f"there is no signal {number}", hint="1 to 64")
+        self._spawner.tell("signal", self._id, str(number), scope)
+
+    def start_kill(self, grace_s: float, callback: Callable[[int | None], None]) -> None:
+        """Begin what `kill_tree` does; call `callback` from the loop with what it returns, None for its error."""
+        answer = self._ask_kill(grace_s)
+        answer.add_done_callback(lambda done: callback(None if done.exception() else done.result()[0]))
+
+    async def kill_tree(self, grace_s: float = 0.0) -> int:
+        """End the tree: SIGTERM, `grace_s` seconds, SIGKILL; without a grace SIGKILL at once.
+
+        Returns how many processes were signalled, when none is left, or 5 s after SIGKILL when one cannot die.
+        Cancelling does not take it back.
+
+        Raises:
+            Gone (SANDBOX_GONE): the spawner was lost.
+        """
+        return (await asyncio.shield(self._ask_kill(grace_s)))[0]
+
+    async def pids(self) -> list[int]:
+        """Return the processes of the tree. Raises as `wait` does."""
+        return await asyncio.shield(self._spawner.ask("pids", self._id))
+
+    def _ask_kill(self, grace_s: float) -> asyncio.Future[list[int]]:
+        grace_ms = str(max(0, round(grace_s * 1000)))
+        return self._spawner.ask("kill", self._id, grace_ms, patience_s=grace_s + _HARD_S)
+
+    # for the Spawner
+
+    def note_exit(self, ended: JobExit, *, settled: bool) -> None:
+        if settled:
+            self.note_settled()
+        if not self._exited.done():
+            self._exited.set_result(ended)
+
+    def note_settled(self) -> None:
+        if not self._settled.done():
+            self._settled.set_result(None)
+
+    def note_lost(self, problem: SandcellError) -> None:
+        _fail(self._exited, problem)
+        _fail(self._settled, problem)
+
+
+class Spawner:
+    """The other end of the spawner's socket, which it owns. Entered: the spawner said that it is ready.
+
+    Every start and every question has a deadline. A spawner that lets one pass is lost (user code can stop a
+    process between fork and exec), and so is the sandbox: everything that waits ends with SANDBOX_GONE, and
+    `gone` returns. Leaving closes the socket, which ends everything in the sandbox.
+    """
+
+    def __init__(self, sock: socket.socket, *, deadline_s: float = 10.0) -> None:
+        self._sock = sock
+        self._deadline_s = deadline_s
+        self._numbers = itertools.count(1)
+        self._outbox: deque[tuple[bytes, list[int]]] = deque()
+        self._jobs: dict[str, Job] = {}
+        self._answers: dict[str, asyncio.Future[list[int]]] = {}
+        self._gone: asyncio.Future[None] | None = None
+        self._problem: SandcellError | None = None
+
+    async def __aenter__(self) -> Self:
+        """Raises Gone (SANDBOX_GONE) when the spawner ended, or said nothing within the deadline."""
+        loop = asyncio.get_running_loop()
+        self._gone = loop.create_future()
+        self._sock.setblocking(False)
+        loop.add_reader(self._sock.fileno(), self._on_readable)
+        try:
+            await self._expect("ready", "did not say that it is ready", self._deadline_s)
+        except BaseException:
+            self._lose("was given up before it was ready")
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._lose("was told to end")
+
+    async def gone(self) -> None:
+        """Return when the spawner's end closed, or the spawner was given up; `problem` then says why."""
+        assert self._gone is not None, "entered"
+        await asyncio.shield(self._gone)
+
+    @property
+    def problem(self) -> SandcellError | None:
+        """Why the spawner is gone, None while it is there."""
+        return self._problem
+
+    async def start(self, start: Start) -> Job:
+        """Start a process and return it once it runs its program. Cancelling ends it.
+
+        Raises:
+            InvalidRequest (CWD_NOT_FOUND): `cwd` is no folder.
+            InvalidRequest (INVALID_ENV_NAME): a name is empty or holds "=" or NUL.
+            InvalidRequest (INVALID_ARGUMENT): no such program, no right to execute it, NUL in an argument, or
+                arguments and environment too long; `details["errno"]` where the system said it.
+            Refused (PERMISSION_DENIED): the user may not enter `cwd`.
+            Unavailable (START_FAILED): the process limit, or another lack of the system.
+            Gone (SANDBOX_GONE): the spawner was lost.
+        """
+        fields = _encode_start(start)
+        stdio = ((b"0", start.stdin), (b"1", start.stdout), (b"2", start.stderr))
+        fds = [fd for _, fd in stdio if fd is not None]
+        job_id = f"j{next(self._numbers)}"
+        job = self._jobs[job_id] = Job(self, job_id)
+        answer = self._expect(job_id, "did not answer a start", self._deadline_s)
+        try:
+            self._send(
+                [b"start", job_id.encode(), b"".join(n for n, fd in stdio if fd is not None), *fields], fds
+            )
+            job.pid = (await answer)[0]
+        except _NotStarted as failed:
+            del self._jobs[job_id]
+            raise _start_error(failed.number, failed.step, start) from None
+        except asyncio.CancelledError:
+            job.start_kill(0.0, lambda _: None)
+            raise
+        return job
+
+    # for Job
+
+    def tell(self, *fields: str) -> None:
+        """Send a request that has no answer."""
+        self._send([field.encode() for field in fields], [])
+
+    def ask(self, verb: str, job_id: str, *fields: str, patience_s: float = 0.0) -> asyncio.Future[list[int]]:
+        """Send a request that is answered with numbers, within `patience_s` and the deadline."""
+        call = f"c{next(self._numbers)}"
+        answer = self._expect(call, f"did not answer {verb!r}", patience_s + self._deadline_s)
+        self.tell(verb, job_id, call, *fields)
+        return answer
+
+    # deadlines and the end
+
+    def _expect(self, key: str, what: str, seconds: float) -> asyncio.Future[list[int]]:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[list[int]] = loop.create_future()
+        if self._problem is not None:
+            _fail(answer, self._problem)
+            return answer
+        self._answers[key] = answer
+        timer = loop.call_later(seconds, self._lose, f"{what} within {seconds:g} s")
+        answer.add_done_callback(lambda _: self._answered(key, timer))
+        return answer
+
+    def _answered(self, key: str, timer: asyncio.TimerHandle) -> None:
+        timer.cancel()
+        self._answers.pop(key, None)
+
+    def _lose(self, reason: str) -> None:
+        if self._problem is not None or self._gone is None:
+            return
+        problem = self._problem = error(
+            ErrorCode.SANDBOX_GONE, f"the sandbox ended: its spawner {reason}", hint="make a new sandbox"
+        )
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._sock.fileno())
+        loop.remove_writer(self._sock.fileno())
+        self._sock.close()
+        while self._outbox:
+            _close_all(self._outbox.popleft()[1])
+        for answer in self._answers.values():
+            _fail(answer, problem)
+        for job in self._jobs.values():
+            job.note_lost(problem)
+        self._jobs.clear()
+        self._gone.set_result(None)
+
+    # messages
+
+    def _send(self, fields: Sequence[bytes], fds: Sequence[int]) -> None:
+        """Send now, or queue what the spawner cannot take yet."""
+        if self._problem is not None:
+            return
+        message = b"\0".join(fields)
+        if len(message) <= _SHORT:
+            self._post(message, fds)
+            return
+        memfd = os.memfd_create("request")
+        try:
+            with open(memfd, "wb", closefd=False) as file:
+                file.write(message)
+            self._post(b"long", [memfd, *fds])
+        finally:
+            os.close(memfd)
+
+    def _post(self, message: bytes, fds: Sequence[int]) -> None:
+        if not self._outbox and self._try_to_post(message, fds):
+            return
+        if len(self._outbox) >= _MAX_QUEUE:
+            self._lose(f"left {_MAX_QUEUE} requests unread")
+            return
+        if not self._outbox:
+            asyncio.get_running_loop().add_writer(self._sock.fileno(), self._on_writable)
+        self._outbox.append((message, [os.dup(fd) for fd in fds]))
+
+    def _try_to_post(self, message: bytes, fds: Sequence[int]) -> bool:
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(fds)}i", *fds))] if fds else []
+        try:
+            self._sock.sendmsg([message], rights)
+        except BlockingIOError:
+            return False
+        except ConnectionError:
+            self._lose("is gone")
+        return True
+
+    def _on_writable(self) -> None:
+        while self._outbox:
+            message, fds = self._outbox[0]
+            if not self._try_to_post(message, fds):
+                return
+            if self._outbox:
+                self._outbox.popleft()
+            _close_all(fds)
+        if self._problem is None:
+            asyncio.get_running_loop().remove_writer(self._sock.fileno())
+
+    def _on_readable(self) -> None:
+        while self._problem is None:
+            try:
+                message = self._sock.recv(_MAX_RECORD)
+            except BlockingIOError:
+                return
+            except ConnectionError:
+                message = b""
+            if not message:
+                self._lose("is gone")
+                return
+            self._take(message.decode().split(" "))
+
+    def _take(self, event: list[str]) -> None:
+        match event:
+            case ["started", job_id, pid]:
+                self._answer(job_id, [int(pid)])
+            case ["failed", job_id, number, step]:
+                self._refuse(job_id, _NotStarted(int(number), step))
+            case ["exit", job_id, status, peak, user, system, settled]:
+                ended = JobExit(
+                    status=int(status),
+                    peak_memory=int(peak),
+                    cpu_user=float(user),
+                    cpu_system=float(system),
+                    at=time.time(),
+                )
+                self._note_exit(job_id, ended, settled=settled == "1")
+            case ["settled", job_id]:
+                if (job := self._jobs.pop(job_id, None)) is not None:
+                    job.note_settled()
+            case ["ready", _]:
+                self._answer("ready", [])
+            case ["killed" | "pids", call, *numbers]:
+                self._answer(call, [int(number) for number in numbers])
+            case _:
+                self._lose(f"said {' '.join(event)[:80]!r}")
+
+    def _note_exit(self, job_id: str, ended: JobExit, *, settled: bool) -> None:
+        job = self._jobs.pop(job_id, None) if settled else self._jobs.get(job_id)
+        if job is not None:
+            job.note_exit(ended, settled=settled)
+
+    def _answer(self, key: str, numbers: list[int]) -> None:
+        answer = self._answers.get(key)
+        if answer is not None and not answer.done():
+            answer.set_result(numbers)
+
+    def _refuse(self, job_id: str, failed: _NotStarted) -> None:
+        answer = self._answers.get(job_id)
+        if answer is not None and not answer.done():
+            answer.set_exception(failed)
+        else:
+            self._jobs.pop(job_id, None)  # its start was cancelled
+
+
+class _NotStarted(Exception):
+    def __init__(self, number: int, step: str) -> None:
+        self.number, self.step = number, step
+
+
+def _fail(
+    future: asyncio.Future[list[int]] | asyncio.Future[JobExit] | asyncio.Future[None], problem: SandcellError
+) -> None:
+    """Fail a future that may have no reader: retrieving its exception keeps asyncio from reporting that."""
+    if not future.done():
+        future.set_exception(problem)
+        future.exception()
+
+
+def _close_all(fds: Iterable[int]) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
+# --- starts: checked, encoded, and what is said when they fail
+
+
+def _encode_start(start: Start) -> list[bytes]:
+    """Return the fields of a start from CWD on. Raises as `Spawner.start` does for what is wrong with the words."""
+    if not start.argv or not start.argv[0]:
+        raise error(ErrorCode.INVALID_ARGUMENT, "the command names no program")
+    for name in start.env:
+        if not name or "=" in name or "\0" in name:
+            raise error(
+                ErrorCode.INVALID_ENV_NAME,
+                f"{name[:80]!r} cannot be the name of a variable",
+                hint="at least one character, and neither = nor NUL",
+            )
+    if not start.cwd.startswith("/"):
+        raise error(ErrorCode.INVALID_ARGUMENT, f"the folder {start.cwd[:80]!r} is not absolute")
+    cwd = _encode(start.cwd, "the folder")
+    argv = [_encode(argument, "an argument") for argument in start.argv]
+    env = [_encode(f"{name}={value}", f"the variable {name[:80]!r}") for name, value in start.env.items()]
+    return [cwd, b"%d" % len(argv), *argv, *env]
+
+
+def _encode(text: str, what: str) -> bytes:
+    """Return the bytes of `text`, as PEP 383 has it: lone surrogates stand for bytes that are not UTF-8."""
+    if "\0" in text:
+        raise error(
+            ErrorCode.INVALID_ARGUMENT, f"{what} holds a NUL character", hint="no command can take one"
+        )
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as problem:
+        raise error(ErrorCode.INVALID_ARGUMENT, f"{what} is no text: {problem.reason}") from None
+
+
+def _start_error(number: int, step: str, start: Start) -> SandcellError:
+    """Translate what the system said about a start."""
+    details = {"errno": errno.errorcode.get(number, str(number)), "step": step}
+    if step == "cwd":
+        code, message, hint = _CWD_PROBLEMS.get(number, _OTHER_CWD_PROBLEM)
+    else:
+        code, message, hint = _EXEC_PROBLEMS.get(number, _OTHER_EXEC_PROBLEM)
+    message = message.format(cwd=start.cwd[:200], program=start.argv[0][:200], reason=os.strerror(number))
+    return error(code, message, hint=hint, details=details, retryable=True if number in _TRANSIENT else None)
+
+
+_TRANSIENT = frozenset({errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ETXTBSY})
+_Problem = tuple[ErrorCode, str, str]
+_OTHER_CWD_PROBLEM: _Problem = (ErrorCode.CWD_NOT_FOUND, "cannot enter {cwd!r}: {reason}", "")
+_CWD_PROBLEMS: dict[int, _Problem] = {
+    errno.ENOENT: (
+        ErrorCode.CWD_NOT_FOUND,
+        "there is no folder {cwd!r}",
+        "make it first, or name another cwd",
+    ),
+    errno.ENOTDIR: (ErrorCode.CWD_NOT_FOUND, "{cwd!r} is no folder", "name a folder as cwd"),
+    errno.EACCES: (ErrorCode.PERMISSION_DENIED, "the user may not enter {cwd!r}", "name another cwd"),
+}
+_OTHER_EXEC_PROBLEM: _Problem = (ErrorCode.START_FAILED, "{program!r} did not start: {reason}", "")
+_EXEC_PROBLEMS: dict[int, _Problem] = {
+    errno.ENOENT: (
+        ErrorCode.INVALID_ARGUMENT,
+        "no program {program!r}",
+        "look at the spelling, at PATH, and at the interpreter that its first line names",
+    ),
+    errno.ENOTDIR: (ErrorCode.INVALID_ARGUMENT, "no program {program!r}", "a part of its path is no folder"),
+    errno.EACCES: (
+        ErrorCode.INVALID_ARGUMENT,
+        "{program!r} may not be executed",
+        "chmod +x, or start it by its interpreter",
+    ),
+    errno.ENOEXEC: (
+        ErrorCode.INVALID_ARGUMENT,
+        "{program!r} is no program",
+        "a script needs a first line such as #!/bin/sh",
+    ),
+    errno.E2BIG: (
+        ErrorCode.INVALID_ARGUMENT,
+        "the arguments and the environment of {program!r} are too long",
+        "one argument or variable may have 128 KiB; pass more by stdin or a file",
+    ),
+    errno.ENAMETOOLONG: (ErrorCode.INVALID_ARGUMENT, "the name of the program is too long", ""),
+    errno.ELOOP: (ErrorCode.INVALID_ARGUMENT, "{program!r} is a loop of symbolic links", ""),
+    errno.EAGAIN: (
+        ErrorCode.START_FAILED,
+        "{program!r} did not start: the process limit of the sandbox is reached",
+        "end some of its processes",
+    ),
+    errno.EMFILE: (
+        ErrorCode.START_FAILED,
+        "{program!r} did not start: the spawner has too many open files",
+        "end some of the sandbox's processes",
+    ),
+}
