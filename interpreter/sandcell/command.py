@@ -144,6 +144,7 @@ class _Kept:
         self._lost_bytes = 0
         self._lost_lines = 0
         self._lost_here = False
+        self._dropped = False  # the cut is ours, and not the guest's
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def add(self, data: bytes) -> str:
@@ -160,14 +161,15 @@ class _Kept:
 
     def close(self) -> None:
         """Bring the tail to its size; it then begins with a line where it can."""
-        count = len(self._tail) - self._tail_limit
-        if self._lost_here and count > 0:
-            line = self._tail.find(b"\n", count - 1) + 1
+        count = max(len(self._tail) - self._tail_limit, 0)
+        if self._dropped:
+            line = self._tail.find(b"\n", max(count - 1, 0)) + 1
             self._drop(line if 0 < line < len(self._tail) else _after_code_point(self._tail, count))
 
     def lose(self, count: int, lines: int) -> None:
         """The guest left out `count` bytes here, holding `lines` line ends."""
         self._head_closed = True
+        self._tail_limit = self._whole_limit  # what follows is the tail as the guest has cut it
         self._lost_bytes += count
         self._lost_lines += lines
         self._lost_here = True
@@ -207,7 +209,7 @@ class _Kept:
     def _drop(self, count: int) -> None:
         self._lost_bytes += count
         self._lost_lines += self._tail.count(b"\n", 0, count)
-        self._lost_here = True
+        self._lost_here = self._dropped = True
         del self._tail[:count]
 
 

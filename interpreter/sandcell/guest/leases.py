@@ -6,17 +6,24 @@ import asyncio
 import json
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from sandcell_container.frames import Kind
 from sandcell_container.journal import Journal, JournalLimits
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
 __all__ = ["Leases"]
 
 WARNING_S = 30.0  # CONTRACT section 2: everyone hears of a cull so long ahead
+
+
+class Clock(Protocol):
+    """What is needed of an event loop; tests move another one by hand."""
+
+    def time(self) -> float: ...
+    def call_at(self, when: float, callback: Callable[..., object], *args: Any) -> asyncio.TimerHandle: ...
 
 
 class _Due(NamedTuple):
@@ -32,21 +39,28 @@ class Leases:
     """
 
     def __init__(
-        self, *, epoch: str, boot_deadline: float, grace: float, idle_timeout: float | None, keep: bool
+        self,
+        *,
+        epoch: str,
+        boot_deadline: float,
+        grace: float,
+        idle_timeout: float | None,
+        keep: bool,
+        clock: Clock | None = None,
     ) -> None:
         self.news = Journal(epoch, JournalLimits(memory=64 * 2**10))
         self._boot_deadline = boot_deadline
         self._grace = grace
         self._idle_timeout = idle_timeout
         self._keep = keep
-        self._loop = asyncio.get_running_loop()
-        self._over: asyncio.Future[str] = self._loop.create_future()
+        self._clock = clock or asyncio.get_running_loop()
+        self._over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._timer: asyncio.TimerHandle | None = None
         self._held = 0
         self._working = 0
         self._had_lease = False
         self._warned = False
-        self._free_since = self._idle_since = self._loop.time()
+        self._free_since = self._idle_since = self._clock.time()
         self._say("running")
         self._arm()
 
@@ -60,7 +74,7 @@ class Leases:
             yield
         finally:
             self._held -= 1
-            self._free_since = self._idle_since = self._loop.time()
+            self._free_since = self._idle_since = self._clock.time()
             self._arm()
 
     @contextmanager
@@ -72,7 +86,7 @@ class Leases:
             yield
         finally:
             self._working -= 1
-            self._idle_since = self._loop.time()
+            self._idle_since = self._clock.time()
             self._arm()
 
     def stop(self, reason: str) -> None:
@@ -103,10 +117,10 @@ class Leases:
                 self._say("running")
             return
         ahead = due.at - WARNING_S
-        if self._warned or ahead <= self._loop.time():
-            self._timer = self._loop.call_at(due.at, self._expire, due)
+        if self._warned or ahead <= self._clock.time():
+            self._timer = self._clock.call_at(due.at, self._expire, due)
         else:
-            self._timer = self._loop.call_at(ahead, self._warn, due)
+            self._timer = self._clock.call_at(ahead, self._warn, due)
 
     def _disarm(self) -> None:
         if self._timer is not None:

@@ -1,0 +1,33 @@
+"""What `import sandcell` gives, and what it costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import sandcell
+
+HEAVY = {"asyncio", "docker", "ipykernel", "jupyter_client", "ssl", "tornado", "zmq"}
+
+
+def test_the_public_names_are_sorted_and_there() -> None:
+    assert sandcell.__all__ == sorted(sandcell.__all__)
+    assert {
+        name for name in dir(sandcell) if name[0].isupper() and name not in {"Any", "TYPE_CHECKING"}
+    } == set(sandcell.__all__)
+    for name in sandcell.__all__:
+        assert getattr(sandcell, name).__name__ == name
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Sandbx'"):
+        _ = sandcell.Sandbx  # type: ignore[attr-defined]  # that is the test
+
+
+@pytest.mark.short
+def test_the_blocking_client_loads_nothing_heavy() -> None:
+    code = "import sandcell, sys; sandcell.Sandbox; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not HEAVY & set(done.stdout.split())
