@@ -13,8 +13,10 @@ import os
 import threading
 from typing import TYPE_CHECKING, NamedTuple
 
+from sandcell.client.records import Found, find_record
 from sandcell.config import Config, settings_of
 from sandcell.guest import PRELOAD
+from sandcell_container.errors import SandcellError
 from sandcell_container.spec import GuestCommand
 
 if TYPE_CHECKING:
@@ -23,7 +25,10 @@ if TYPE_CHECKING:
     from sandcell_container.engine import Engine, Probe, Record
     from sandcell_container.spec import SandboxSpec
 
-__all__ = ["Creation", "Found", "Host", "OpenEngine", "guest_command", "the_host"]
+__all__ = ["Creation", "Host", "OpenEngine", "guest_command", "the_host"]
+
+
+ENGINES = ("local", "process", "docker")  # the cheapest to ask first
 
 
 class OpenEngine(NamedTuple):
@@ -31,13 +36,6 @@ class OpenEngine(NamedTuple):
 
     engine: Engine
     passed_over: tuple[Probe, ...]
-
-
-class Found(NamedTuple):
-    """One sandbox of this machine and the engine that has it."""
-
-    engine: Engine
-    record: Record
 
 
 class Host:
@@ -57,43 +55,58 @@ class Host:
             Unavailable (ENGINE_UNAVAILABLE): it does not work here; says why and what to do.
             InvalidRequest (INVALID_ARGUMENT): there is no such engine.
         """
-        from sandcell_container.engines.detect import EngineSettings, open_engine
 
         with self._lock:
             if name not in self._engines:
-                settings = EngineSettings(
-                    state=self.config.state_path,
-                    first_uid=self.config.first_uid,
-                    uid_count=self.config.uid_count,
-                    guest=self.guest,
-                    guest_settings=self._settings,
-                )
-                engine, passed_over = open_engine(name, settings)
-                self._engines[name] = OpenEngine(engine, tuple(passed_over))
+                self._engines[name] = self._open(name)
             return self._engines[name]
 
-    def records(self) -> list[Found]:
-        """Return the sandboxes of the engines that work here, each with its engine."""
-        from sandcell_container.errors import SandcellError
-
-        found = list[Found]()
+    def find(self, name_or_id: str) -> Found:
+        """Return a sandbox of this machine. Errors: see `find_record`."""
+        looked = list[Found]()
         for name in ENGINES:
-            try:
-                engine = self.engine(name).engine
-            except SandcellError:
-                continue  # it does not work here, so it has no sandbox that anything could be done with
-            found += [Found(engine, record) for record in engine.list()]
-        return found
+            here = self._found(name)
+            if any(name_or_id in {each.record.id, each.record.name} for each in here):
+                return find_record(here, name_or_id)
+            looked += here
+        return find_record(looked, name_or_id)
+
+    def records(self) -> list[Found]:
+        """Return the sandboxes of this machine, each with its engine."""
+        return [found for name in ENGINES for found in self._found(name)]
+
+    def _open(self, name: str) -> OpenEngine:
+        from sandcell_container.engines.detect import EngineSettings, open_engine
+
+        settings = EngineSettings(
+            state=self.config.state_path,
+            first_uid=self.config.first_uid,
+            uid_count=self.config.uid_count,
+            guest=self.guest,
+            guest_settings=self._settings,
+        )
+        engine, passed_over = open_engine(name, settings)
+        for opened in self._engines.values():
+            if opened.engine.name == engine.name:  # "auto" and "local" may be the same
+                return OpenEngine(opened.engine, tuple(passed_over))
+        return OpenEngine(engine, tuple(passed_over))
+
+    def _found(self, name: str) -> list[Found]:
+        if name == "process" and name not in self._engines:
+            return []  # it is opened by its name alone, with a warning
+        try:
+            engine = self.engine(name).engine
+            return [Found(engine, record) for record in engine.list()]
+        except SandcellError:
+            return []  # it does not work here, so it has no sandbox that anything could be done with
 
     def close(self) -> None:
         """Close the engines."""
         with self._lock:
             engines, self._engines = self._engines, {}
-        for each in engines.values():
-            each.engine.close()
+        for each in {opened.engine.name: opened.engine for opened in engines.values()}.values():
+            each.close()
 
-
-ENGINES = ("local", "docker", "process")
 
 _hosts: dict[int, Host] = {}
 _guard = threading.Lock()

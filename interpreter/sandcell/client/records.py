@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sandcell.api import SandboxInfo
 from sandcell_container.errors import ErrorCode, error
@@ -10,10 +10,16 @@ from sandcell_container.errors import ErrorCode, error
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sandcell.client.host import Found
-    from sandcell_container.engine import Record
+    from sandcell_container.engine import Engine, Record
 
-__all__ = ["find_record", "info_of_record"]
+__all__ = ["Found", "find_record", "info_of_record"]
+
+
+class Found(NamedTuple):
+    """One sandbox of this machine and the engine that has it."""
+
+    engine: Engine
+    record: Record
 
 
 def find_record(found: Sequence[Found], name_or_id: str) -> Found:

@@ -30,7 +30,7 @@ from sandcell.client.options import (
     make_spec,
 )
 from sandcell.client.protocol import Address, Request, path_of
-from sandcell.client.records import find_record, info_of_record
+from sandcell.client.records import info_of_record
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.ids import check_id
 from sandcell_container.spec import parse_size
@@ -116,7 +116,7 @@ class AsyncSandbox:
             NotFound (NOT_FOUND): no sandbox has this name or id.
         """
         host = await in_thread(the_host)
-        found = find_record(await in_thread(host.records), name_or_id)
+        found = await in_thread(host.find, name_or_id)
         return await cls._attach(host, found.engine, found.record, "attached")
 
     @classmethod
