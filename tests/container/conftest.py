@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
 from sandcell_container.guest import spawner as spawner_module
 from sandcell_container.guest.spawn import Spawner
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Generator
 
 SPAWNER_FILE = Path(spawner_module.__file__)
 UNPRIVILEGED = 61999  # root must not run bwrap as uid 0
@@ -54,7 +55,7 @@ def bwrap_line(prefix: str, spawner: str, workdir: str, fd: int, settings: str) 
 
 
 @contextmanager
-def in_bwrap(settings: str = "{}") -> Iterator[tuple[socket.socket, Path]]:
+def in_bwrap(settings: str = "{}") -> Generator[tuple[socket.socket, Path]]:
     """Start a spawner as PID 1 of a bwrap; yield its socket, and the folder that is /workspace inside."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs, tempfile.TemporaryDirectory() as folder:
@@ -79,7 +80,7 @@ def in_bwrap(settings: str = "{}") -> Iterator[tuple[socket.socket, Path]]:
 
 
 @contextmanager
-def in_plain_process(settings: str = "{}") -> Iterator[tuple[socket.socket, Path]]:
+def in_plain_process(settings: str = "{}") -> Generator[tuple[socket.socket, Path]]:
     """Start a spawner with keepers; yield its socket, and a folder that is the user's to write."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs, tempfile.TemporaryDirectory() as folder:

@@ -165,7 +165,7 @@ class Spawner:
         """Raises Gone (SANDBOX_GONE) when the spawner ended, or said nothing within the deadline."""
         loop = asyncio.get_running_loop()
         self._gone = loop.create_future()
-        self._sock.setblocking(False)
+        self._sock.settimeout(0.0)
         loop.add_reader(self._sock.fileno(), self._on_readable)
         try:
             await self._expect("ready", "did not say that it is ready", self._deadline_s)
