@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import codecs
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
 from sandcell_container.end import CommandEnd, End, Truncation
 from sandcell_container.errors import ErrorCode, error
 from sandcell_container.frames import Kind
+from sandcell_container.headtail import HeadTail
 
 if TYPE_CHECKING:
     from sandcell_container.errors import SandcellError
@@ -106,21 +107,20 @@ class CommandOutput:
     def result(self) -> ExecResult:
         """Return the result; the command has ended."""
         assert self._end is not None
-        end, out, err = self._end, self._kept["stdout"], self._kept["stderr"]
-        out.close()
-        err.close()
-        cut = {name: kept.truncation() for name, kept in self._kept.items()}
+        end = self._end
+        streams = {name: kept.finish(end.truncated.get(name)) for name, kept in self._kept.items()}
+        out, err = streams["stdout"], streams["stderr"]
         return ExecResult(
-            stdout=out.text(end.truncated.get("stdout")),
-            stderr=err.text(end.truncated.get("stderr")),
-            stdout_bytes=out.bytes(),
-            stderr_bytes=err.bytes(),
+            stdout=out.text,
+            stderr=err.text,
+            stdout_bytes=out.head + out.tail,
+            stderr_bytes=err.head + err.tail,
             exit_code=end.exit_code,
             signal=end.signal,
             end=end.end,
             duration=end.duration,
             leftovers=end.leftovers,
-            truncated={name: each for name, each in cut.items() if each} | end.truncated,
+            truncated={name: each.cut for name, each in streams.items() if each.cut},
             usage=end.usage,
         )
 
@@ -133,97 +133,52 @@ class CommandOutput:
 
 
 class _Kept:
-    """Head and tail of one stream, and what was lost between them."""
+    """What is kept of one stream: up to a gap that the guest has cut, and behind it."""
 
     def __init__(self, limit: int) -> None:
-        self._head_limit = self._tail_limit = limit * 45 // 100  # source: CONTRACT, Truncation
-        self._whole_limit = limit
-        self._head = bytearray()
-        self._tail = bytearray()
-        self._head_closed = False
-        self._lost_bytes = 0
-        self._lost_lines = 0
-        self._lost_here = False
-        self._dropped = False  # the cut is ours, and not the guest's
+        self._before = HeadTail(limit)
+        self._behind = HeadTail(limit)
+        self._gap: Truncation | None = None
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def add(self, data: bytes) -> str:
-        if self._head_closed:
-            self._tail += data
-            self._trim()
-        else:
-            self._head += data
-            self._overflow()
+        (self._before if self._gap is None else self._behind).feed(data)
         return self._decoder.decode(data)
 
     def rest(self) -> str:
         return self._decoder.decode(b"", final=True)
 
-    def close(self) -> None:
-        """Bring the tail to its size; it then begins with a line where it can."""
-        count = max(len(self._tail) - self._tail_limit, 0)
-        if self._dropped:
-            line = self._tail.find(b"\n", max(count - 1, 0)) + 1
-            self._drop(line if 0 < line < len(self._tail) else _after_code_point(self._tail, count))
-
     def lose(self, count: int, lines: int) -> None:
-        """The guest left out `count` bytes here, holding `lines` line ends."""
-        self._head_closed = True
-        self._tail_limit = self._whole_limit  # what follows is the tail as the guest has cut it
-        self._lost_bytes += count
-        self._lost_lines += lines
-        self._lost_here = True
+        """The guest left out `count` bytes here, holding `lines` ends of lines."""
+        before = self._gap or Truncation(bytes=0, lines=0, total_bytes=0)
+        self._gap = Truncation(
+            bytes=before.bytes + count, lines=before.lines + lines, total_bytes=before.total_bytes + count
+        )
 
-    def bytes(self) -> bytes:
-        return bytes(self._head + self._tail)
+    def finish(self, said: Truncation | None) -> _Stream:
+        """Return the stream; `said` is what the guest's last word has of the cut."""
+        before, behind = self._before.finish(), self._behind.finish()
+        if self._gap is None and not before.is_cut:
+            return _Stream(before.head, b"", None)
+        if self._gap is None:
+            ours = Truncation(bytes=before.gap_bytes, lines=before.gap_lines, total_bytes=before.total_bytes)
+            return _Stream(before.head, before.tail, ours)
+        gap = replace(self._gap, total_bytes=self._gap.bytes + before.total_bytes + behind.total_bytes)
+        return _Stream(before.head + before.tail, behind.head + behind.tail, said or gap)
 
-    def text(self, truncation: Truncation | None) -> str:
-        if not self._lost_here:
-            return self.bytes().decode(errors="replace")
-        facts = truncation or self.truncation()
-        lost = f"{facts.bytes} bytes, {facts.lines} lines" if facts else "some output"
-        where = f"; the whole is in {facts.path}" if facts and facts.path else ""
-        head, tail = self._head.decode(errors="replace"), self._tail.decode(errors="replace")
+
+class _Stream(NamedTuple):
+    head: bytes
+    tail: bytes
+    cut: Truncation | None
+
+    @property
+    def text(self) -> str:
+        head, tail = self.head.decode(errors="replace"), self.tail.decode(errors="replace")
+        if self.cut is None:
+            return head
+        where = f"; the whole is in {self.cut.path}" if self.cut.path else ""
+        lost = f"{self.cut.bytes} bytes, {self.cut.lines} lines" if self.cut.bytes else "some output"
+        note = f"[... {lost} left out{where} ...]"
         gap = "" if not head or head.endswith("\n") else "\n"
-        return f"{head}{gap}[... {lost} left out{where} ...]\n{tail}"
-
-    def truncation(self) -> Truncation | None:
-        if not self._lost_here:
-            return None
-        total = len(self._head) + len(self._tail) + self._lost_bytes
-        return Truncation(bytes=self._lost_bytes, lines=self._lost_lines, total_bytes=total)
-
-    def _overflow(self) -> None:
-        if len(self._head) > self._whole_limit:
-            at = _cut_at(self._head, self._head_limit)
-            self._tail += self._head[at:]
-            del self._head[at:]
-            self._head_closed = True
-            self._trim()
-
-    def _trim(self) -> None:
-        # Only when twice the room is taken, so that moving the rest down costs little for each byte.
-        if len(self._tail) > 2 * self._tail_limit:
-            self._drop(len(self._tail) - self._tail_limit)
-
-    def _drop(self, count: int) -> None:
-        self._lost_bytes += count
-        self._lost_lines += self._tail.count(b"\n", 0, count)
-        self._lost_here = self._dropped = True
-        del self._tail[:count]
-
-
-def _cut_at(data: bytearray, limit: int) -> int:
-    """Where to cut `data` within `limit`: after a line, else between code points."""
-    line = data.rfind(b"\n", 0, limit)
-    if line >= 0:
-        return line + 1
-    while limit > 0 and data[limit] & 0xC0 == 0x80:
-        limit -= 1
-    return limit
-
-
-def _after_code_point(data: bytearray, at: int) -> int:
-    while at < len(data) and data[at] & 0xC0 == 0x80:
-        at += 1
-    return at
+        return f"{head}{gap}{note}\n{tail}"

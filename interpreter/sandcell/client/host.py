@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["Creation", "Host", "OpenEngine", "guest_command", "the_host"]
 
 
+_NOT_FOR_GUESTS = {"state_dir", "token", "url"}
+
 ENGINES = ("local", "process", "docker")  # the cheapest to ask first
 
 
@@ -44,7 +46,9 @@ class Host:
     def __init__(self) -> None:
         self.config = Config.from_environ()
         self.guest = guest_command()
-        self._settings = settings_of(os.environ)
+        self._settings = {
+            name: text for name, text in settings_of(os.environ).items() if name not in _NOT_FOR_GUESTS
+        }
         self._engines: dict[str, OpenEngine] = {}
         self._lock = threading.Lock()
 
@@ -55,7 +59,6 @@ class Host:
             Unavailable (ENGINE_UNAVAILABLE): it does not work here; says why and what to do.
             InvalidRequest (INVALID_ARGUMENT): there is no such engine.
         """
-
         with self._lock:
             if name not in self._engines:
                 self._engines[name] = self._open(name)
