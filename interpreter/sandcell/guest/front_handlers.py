@@ -17,12 +17,14 @@ from tornado.websocket import WebSocketClosedError, WebSocketHandler
 from sandcell.api import CreateFront
 from sandcell.failure import failure_of
 from sandcell.guest.request import ApiHandler, check_token
-from sandcell_container.errors import CODES
+from sandcell_container.errors import CODES, SandcellError
 from sandcell_container.frames import Cursor, Kind
 from sandcell_kernel.websocket import V1_SUBPROTOCOL, pack_default, unpack_default, unpack_v1
 from sandcell_kernel.wire import BadMessage
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from sandcell.guest.fronts import Front
     from sandcell.guest.state import Guest
     from sandcell_container.frames import Entry
@@ -186,6 +188,17 @@ class FrontChannels(WebSocketHandler):
             self.finish(problem.to_dict())
         else:
             super().write_error(status_code, **kwargs)
+
+    def log_exception(
+        self,
+        typ: type[BaseException] | None,
+        value: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        if isinstance(value, SandcellError):
+            log.debug("refused path=%s: %s", self.request.path, value)
+        else:
+            super().log_exception(typ, value, tb)
 
     async def _follow(self, front: Front, after: Cursor) -> None:
         try:

@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, assert_never
 
 import msgspec
+from sandcell_container.guest.session import Sessions
 
 from sandcell.api import CreateExecution, FrontInfo
+from sandcell.context import Contexts, Executions
 from sandcell.failure import failure_of
 from sandcell_container.end import CommandEnd
 from sandcell_container.errors import ErrorCode, SandcellError, error
@@ -44,11 +46,11 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from sandcell_container.guest.session import Session, Sessions
+    from sandcell_container.guest.session import Session
 
     from sandcell.api import CreateFront
     from sandcell.config import Config
-    from sandcell.context import Context, Contexts, Execution, Executions, RunEnded
+    from sandcell.context import Context, Execution, RunEnded
     from sandcell_container.frames import Entry
     from sandcell_kernel.actions import Action
     from sandcell_kernel.wire import Channel, Message
@@ -190,7 +192,7 @@ class Front:
         self._todo: deque[Action] = deque()
         self._acting = False
         self._tasks: set[asyncio.Task[None]] = set()
-        self._execution: Execution | None = None
+        self._executions: dict[str, Execution] = {}  # by msg_id, one at a time
         self._session: Session | None = None
 
     @property
@@ -224,8 +226,8 @@ class Front:
             log.warning("dropped a message of a kernel front=%s: %s", self.id, problem)
 
     def on_run_end(self, msg_id: str, ended: RunEnded) -> None:
-        """Take the end of a cell that was submitted."""
-        self._execution = None
+        """Take the end of a cell that was submitted, or of a request that a dead kernel leaves unanswered."""
+        self._executions.pop(msg_id, None)
         self._act(
             self._machine.end_run(
                 msg_id,
@@ -280,7 +282,7 @@ class Front:
     def _submit(self, request: Message) -> None:
         body = request.body()
         try:
-            self._execution = self._rooms.executions.create(
+            execution = self._rooms.executions.create(
                 CreateExecution(
                     code=body["code"],
                     context=self.context.id,
@@ -292,8 +294,10 @@ class Front:
                     want=(),
                 )
             )
-            self.context.submit(request, self._execution, listener=self)
+            self._executions[request.msg_id] = execution
+            self.context.submit(request, execution, listener=self)
         except SandcellError as problem:
+            self._executions.pop(request.msg_id, None)
             self._act(self._machine.fail(request.msg_id, Problem.of(problem)))
 
     def _forward(self, channel: Channel, message: Message, *, is_limited: bool) -> None:
@@ -329,9 +333,9 @@ class Front:
         self._act(self._machine.start_shell(msg_id, await self.context.take_ticket(self.origin)))
 
     async def _run_shell(self, msg_id: str, session_id: str, code: str) -> None:
-        self._session = await self._rooms.sessions.get_or_create(session_id)
+        session = self._session = await self._rooms.sessions.get_or_create(session_id)
         try:
-            async for batch in self._session.run(code).journal.follow():
+            async for batch in session.run(code).journal.follow():
                 for entry in batch:
                     self._show_entry(msg_id, entry)
         finally:

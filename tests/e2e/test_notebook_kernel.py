@@ -1,0 +1,358 @@
+"""The kernel as notebooks use it: what a front end sees, from the first cell to the end of its sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import nbformat
+import pytest
+from jupyter_client.connect import write_connection_file
+from jupyter_client.manager import AsyncKernelManager
+from nbclient import NotebookClient
+
+from sandcell import AsyncSandbox
+from sandcell_kernel.install import KERNEL_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator
+    from pathlib import Path
+
+    from jupyter_client.asynchronous.client import AsyncKernelClient
+
+pytestmark = pytest.mark.usefixtures("kernelspec")
+
+PATIENCE_S = 20.0
+
+
+@dataclass
+class Cell:
+    """What a front end has been told of a cell."""
+
+    reply: dict[str, Any] = field(default_factory=dict[str, Any])
+    outputs: list[tuple[str, dict[str, Any]]] = field(default_factory=list[tuple[str, dict[str, Any]]])
+    states: list[str] = field(default_factory=list[str])
+
+    def text(self, name: str = "stdout") -> str:
+        return "".join(
+            body["text"] for kind, body in self.outputs if kind == "stream" and body["name"] == name
+        )
+
+    def kinds(self) -> list[str]:
+        return [kind for kind, _ in self.outputs]
+
+
+class Notebook:
+    """A front end: cells go in, what comes of each is kept by the id of its request."""
+
+    def __init__(self, manager: AsyncKernelManager, client: AsyncKernelClient) -> None:
+        self.manager = manager
+        self.client = client
+        self._cells: dict[str, Cell] = {}
+
+    def send(self, code: str, **options: Any) -> str:
+        """Send a cell off and return its id."""
+        msg_id: str = self.client.execute(code, **options)
+        self._cells[msg_id] = Cell()
+        return msg_id
+
+    async def run(self, code: str, **options: Any) -> Cell:
+        return await self.finish(self.send(code, **options))
+
+    async def finish(self, msg_id: str) -> Cell:
+        """Return a cell when its reply and its idle are there."""
+        cell = self._cells[msg_id]
+        async with asyncio.timeout(PATIENCE_S):
+            while not cell.reply:
+                message: dict[str, Any] = await self.client.get_shell_msg()
+                parent = message["parent_header"].get("msg_id")
+                if parent in self._cells:
+                    self._cells[parent].reply = message["content"]
+            while "idle" not in cell.states:
+                await self._read_published()
+        return cell
+
+    async def until_printed(self, msg_id: str, text: str) -> None:
+        """Return when a cell has shown `text`."""
+        async with asyncio.timeout(PATIENCE_S):
+            while text not in self._cells[msg_id].text():
+                await self._read_published()
+
+    async def ask(self, channel: str, msg_id: str) -> dict[str, Any]:
+        """Return the content of the reply to a request that is no cell."""
+        get = self.client.get_shell_msg if channel == "shell" else self.client.get_control_msg
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                message: dict[str, Any] = await get()
+                if message["parent_header"].get("msg_id") == msg_id:
+                    content: dict[str, Any] = message["content"]
+                    return content
+
+    async def _read_published(self) -> None:
+        message: dict[str, Any] = await self.client.get_iopub_msg()
+        cell = self._cells.get(message["parent_header"].get("msg_id", ""))
+        if cell is None:
+            return
+        if message["msg_type"] == "status":
+            cell.states.append(message["content"]["execution_state"])
+        elif message["msg_type"] != "execute_input":
+            cell.outputs.append((message["msg_type"], message["content"]))
+
+
+@asynccontextmanager
+async def open_notebook(**env: str) -> AsyncGenerator[Notebook]:
+    """Start the kernel as Jupyter does, and shut it down as Jupyter does."""
+    manager = AsyncKernelManager(kernel_name=KERNEL_NAME)
+    await manager.start_kernel(env={**os.environ, **env})
+    client: AsyncKernelClient = manager.client()
+    client.start_channels()
+    try:
+        await client.wait_for_ready(timeout=PATIENCE_S)
+        yield Notebook(manager, client)
+    finally:
+        client.stop_channels()
+        await manager.shutdown_kernel(now=False)
+
+
+@pytest.fixture
+async def notebook() -> AsyncIterator[Notebook]:
+    async with open_notebook() as made:
+        yield made
+
+
+@pytest.fixture
+async def shared() -> AsyncIterator[AsyncSandbox]:
+    """A sandbox that a program made."""
+    async with await AsyncSandbox.create(engine="local") as made:
+        yield made
+
+
+# --- whole notebooks
+
+
+CELLS = [
+    "print('out'); import sys; print('err', file=sys.stderr); 6 * 7",
+    "from IPython.display import HTML, display; display(HTML('<b>rich</b>'))",
+    "handle = display('first', display_id=True); handle.update('second')",
+    "1 / 0",
+    '%%shell\ncd /tmp; x=1; echo "in $PWD"',
+    '%%shell\necho "still $PWD $x" >&2; exit_code() { return 3; }; exit_code',
+    "import os; os.path.isdir('/workspace')",
+]
+
+
+@pytest.mark.short
+def test_a_notebook_runs_through_nbclient() -> None:
+    made: Any = nbformat.v4  # nbformat has no types
+    notebook = made.new_notebook(cells=[made.new_code_cell(code) for code in CELLS])
+    NotebookClient(notebook, kernel_name=KERNEL_NAME, allow_errors=True, timeout=40).execute()
+    first, rich, updated, failed, moved, status, last = (cell.outputs for cell in notebook.cells)
+    assert {output.get("name"): output.get("text") for output in first[:2]} == {
+        "stdout": "out\n",
+        "stderr": "err\n",
+    }
+    assert first[2].data["text/plain"] == "42"
+    assert rich[0].data["text/html"] == "<b>rich</b>"
+    assert [output.data["text/plain"] for output in updated] == ["'second'"]
+    assert (failed[0].output_type, failed[0].ename) == ("error", "ZeroDivisionError")
+    assert moved[0].text == "in /tmp\n"
+    assert status[0].text == "still /tmp 1\n"
+    assert (status[1].ename, status[1].evalue) == ("CommandFailed", "the command ended with exit status 3")
+    assert last[0].data["text/plain"] == "True"
+    assert [cell.execution_count for cell in notebook.cells] == [1, 2, 3, 4, 5, 6, 7]
+    assert notebook.metadata["language_info"]["name"] == "python"
+
+
+# --- single cells
+
+
+async def test_a_cell_sees_its_sandbox_and_not_the_host(notebook: Notebook, tmp_path: Path) -> None:
+    cell = await notebook.run(f"import os; print(os.getcwd(), os.path.exists({str(tmp_path)!r}))")
+    assert cell.text() == "/workspace False\n"
+    assert cell.states == ["busy", "idle"]
+
+
+async def test_an_error_aborts_the_cells_that_were_sent_already(notebook: Notebook) -> None:
+    failing, shell, python = (notebook.send(code) for code in ("1/0", "%%shell\nls", "print('no')"))
+    assert (await notebook.finish(failing)).reply["status"] == "error"
+    for msg_id in (shell, python):
+        cell = await notebook.finish(msg_id)
+        assert (cell.reply["status"], cell.outputs, cell.states) == ("aborted", [], ["busy", "idle"])
+    assert (await notebook.run("print('yes')")).text() == "yes\n"
+
+
+async def test_input_is_asked_for_and_answered(notebook: Notebook) -> None:
+    msg_id = notebook.send("print('hello', input('name? '))", allow_stdin=True)
+    async with asyncio.timeout(PATIENCE_S):
+        asked: dict[str, Any] = await notebook.client.get_stdin_msg()
+    assert (asked["content"]["prompt"], asked["parent_header"]["msg_id"]) == ("name? ", msg_id)
+    notebook.client.input("you")
+    assert (await notebook.finish(msg_id)).text() == "hello you\n"
+
+
+async def test_silent_cells_and_expressions(notebook: Notebook) -> None:
+    await notebook.run("x = 20")
+    cell = await notebook.run("y = x + 1", silent=True, user_expressions={"sum": "x + y", "bad": "nope"})
+    assert cell.reply["user_expressions"]["sum"]["data"]["text/plain"] == "41"
+    assert cell.reply["user_expressions"]["bad"]["status"] == "error"
+    assert (await notebook.run("y")).reply["execution_count"] == 2
+
+
+async def test_completion_inspection_and_history(notebook: Notebook) -> None:
+    await notebook.run("wonderful = 1")
+    completed = await notebook.ask("shell", notebook.client.complete("wonder"))
+    assert "wonderful" in completed["matches"]
+    assert (await notebook.ask("shell", notebook.client.inspect("print")))["found"]
+    history = await notebook.ask("shell", notebook.client.history(hist_access_type="tail", n=1))
+    assert history["history"][0][2] == "wonderful = 1"
+
+
+@pytest.mark.parametrize("code", ["import time\nprint('go')\ntime.sleep(60)", "%%shell\necho go; sleep 60"])
+async def test_interrupt_ends_what_runs_and_nothing_else(notebook: Notebook, code: str) -> None:
+    await notebook.run("x = 5")
+    running, waiting = notebook.send(code), notebook.send("print('no')")
+    await notebook.until_printed(running, "go\n")
+    await notebook.manager.interrupt_kernel()
+    cell = await notebook.finish(running)
+    assert (cell.reply["status"], cell.reply["ename"]) == ("error", "KeyboardInterrupt")
+    assert (await notebook.finish(waiting)).reply["status"] == "aborted"
+    assert (await notebook.run("print(x)")).text() == "5\n"
+
+
+async def test_a_signal_interrupts_too(notebook: Notebook) -> None:
+    running = notebook.send("import time\nprint('go')\ntime.sleep(60)")
+    await notebook.until_printed(running, "go\n")
+    os.kill(notebook.manager.provisioner.pid, signal.SIGINT)  # type: ignore[union-attr]
+    assert (await notebook.finish(running)).reply["ename"] == "KeyboardInterrupt"
+
+
+async def test_an_interpreter_that_dies_is_told_and_the_next_cell_runs(notebook: Notebook) -> None:
+    await notebook.run("x = 1")
+    cell = await notebook.run("import os; os._exit(7)")
+    assert (cell.reply["status"], cell.reply["ename"]) == ("error", "ContextDied")
+    assert cell.text("stderr").startswith("[sandcell] ")
+    assert cell.kinds()[-1] == "error"
+    assert cell.states[-1] == "idle"
+    assert (await notebook.run("print('x' in globals())")).text() == "False\n"
+
+
+async def test_comms_travel_untouched(notebook: Notebook) -> None:
+    await notebook.run(
+        "def take(comm, message):\n"
+        "    comm.send({'back': message['content']['data']}, buffers=[bytes(message['buffers'][0])[::-1]])\n"
+        "def meet(comm, message): comm.on_msg(lambda got: take(comm, got))\n"
+        "get_ipython().kernel.comm_manager.register_target('test', meet)"
+    )
+    session, channel = notebook.client.session, notebook.client.shell_channel
+    opened = session.msg("comm_open", {"comm_id": "c", "target_name": "test", "data": {}})
+    channel.send(opened)
+    session.send(
+        channel.socket,
+        "comm_msg",
+        {"comm_id": "c", "data": 1},
+        buffers=[b"\xff\x00\x01"],
+        metadata={"version": "2"},
+    )
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            message: dict[str, Any] = await notebook.client.get_iopub_msg()
+            if message["msg_type"] == "comm_msg":
+                break
+    assert message["content"]["data"] == {"back": 1}
+    assert [bytes(buffer) for buffer in message["buffers"]] == [b"\x01\x00\xff"]
+
+
+async def test_restart_begins_anew(notebook: Notebook) -> None:
+    await notebook.run("x = 1")
+    await notebook.manager.restart_kernel(now=False)
+    await notebook.client.wait_for_ready(timeout=PATIENCE_S)
+    cell = await notebook.run("print('x' in globals())")
+    assert (cell.text(), cell.reply["execution_count"]) == ("False\n", 1)
+
+
+# --- with a sandbox that somebody else made
+
+
+async def test_lines_arrive_while_the_cell_runs(shared: AsyncSandbox) -> None:
+    steps = (
+        "import os, time\n"
+        "print('first')\n"
+        "while not os.path.exists('/workspace/seen'): time.sleep(0.01)\n"
+        "print('second')"
+    )
+    shell = "%%shell\necho first\nuntil [ -e /workspace/seen ]; do sleep 0.01; done\necho second"
+    async with open_notebook(SANDCELL_SANDBOX=shared.name) as notebook:
+        for code in (steps, shell):
+            msg_id = notebook.send(code)
+            await notebook.until_printed(msg_id, "first\n")
+            await shared.files.write("/workspace/seen", "yes")
+            assert (await notebook.finish(msg_id)).text() == "first\nsecond\n"
+            await shared.exec("rm /workspace/seen", check=True)
+
+
+async def test_a_notebook_and_a_program_share_variables(shared: AsyncSandbox) -> None:
+    await shared.run_code("number = 41")
+    async with open_notebook(SANDCELL_SANDBOX=shared.name) as notebook:
+        assert (await notebook.run("number += 1; print(number)")).text() == "42\n"
+        runs = [await run.refresh() for run in await shared.executions()]
+        origins = {run.origin.partition(":")[0] for run in runs}
+        assert origins == {"sdk", "notebook"}
+    assert (await shared.run_code("number")).value == 42
+
+
+async def test_a_kernel_that_ends_leaves_what_it_did_not_make(shared: AsyncSandbox) -> None:
+    async with open_notebook(SANDCELL_SANDBOX=shared.name) as notebook:
+        await notebook.run("left = 1")
+        await notebook.manager.restart_kernel(now=False)
+        await notebook.client.wait_for_ready(timeout=PATIENCE_S)
+        assert (await notebook.run("print(left)")).text() == "1\n"
+    assert (await shared.run_code("left")).value == 1
+
+
+async def test_a_sandbox_that_goes_away_ends_its_cell_with_the_reason(shared: AsyncSandbox) -> None:
+    async with open_notebook(SANDCELL_SANDBOX=shared.name) as notebook:
+        running = notebook.send("import time\nprint('go')\ntime.sleep(60)")
+        await notebook.until_printed(running, "go\n")
+        await shared.remove()
+        cell = await notebook.finish(running)
+        assert (cell.reply["ename"], cell.states) == ("SANDBOX_GONE", ["busy", "idle"])
+        later = await notebook.run("1")
+        assert later.reply["ename"] == "SANDBOX_GONE"
+        assert "restart the kernel" in later.reply["traceback"][-1]
+        info = await notebook.ask("shell", notebook.client.kernel_info())
+        assert info["language_info"]["name"] == "python"
+
+
+# --- when there is none
+
+
+@pytest.mark.parametrize(
+    ("env", "code"),
+    [
+        ({"SANDCELL_ENGINE": "nonsense"}, "INVALID_ARGUMENT"),
+        ({"SANDCELL_SANDBOX": "no-such-sandbox"}, "NOT_FOUND"),
+        ({"SANDCELL_START_TIMEOUT": "soon"}, "INVALID_ARGUMENT"),
+    ],
+)
+async def test_a_sandbox_that_cannot_be_made_is_told_in_each_cell(env: dict[str, str], code: str) -> None:
+    async with open_notebook(**env) as notebook:
+        for _ in range(2):
+            cell = await notebook.run("1")
+            assert (cell.reply["ename"], cell.kinds()) == (code, ["error"])
+
+
+def test_the_kernel_ends_with_its_parent(tmp_path: Path) -> None:
+    connection_file, _ = write_connection_file(str(tmp_path / "kernel.json"), ip="127.0.0.1")
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as parent:
+        kernel = subprocess.Popen(
+            [sys.executable, "-m", "sandcell.launch_kernel", "-f", connection_file],
+            env={**os.environ, "JPY_PARENT_PID": str(parent.pid), "SANDCELL_SANDBOX": "none"},
+        )
+        parent.communicate()
+    assert kernel.wait(PATIENCE_S) == 0
