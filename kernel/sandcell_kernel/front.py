@@ -264,24 +264,20 @@ class Front:
             if isinstance(asked, Run) or not asked.expired:
                 self._pass("iopub", message)
 
-    def end_run(self, msg_id: str, *, cause: Cause, reason: str, aborted: bool, lost: bool) -> list[Action]:
+    def end_run(self, msg_id: str, *, cause: Cause, reason: str, lost: bool) -> list[Action]:
         """End the cell that runs: its kernel will say nothing more for it.
 
-        What the kernel left unsaid is said in its place: `aborted` where the run never started, else an error
-        with `reason`. `lost` says that the kernel is gone, and everything that waited for its answer with it.
+        A reply that the kernel left unsaid is an error with `reason`: it died, or the cell never got its turn.
+        `lost` says that the kernel is gone, and everything that waited for its answer with it.
         """
         if lost:
             self._fail_relays(Problem(name=_DIED, value=reason))
         run = self._running_run(msg_id)
-        if run is not None:
-            if run.reply is None and aborted:
-                self._answer_aborted(run)
-                self._start_next()
-            elif run.reply is None:
-                name = _DIED if lost else _NAMES.get(cause, _DIED)
-                self._fail_run(run, Problem(name=name, value=reason or _SILENT), note=lost)
-            else:
-                self._close_run(run, ChannelMessage(run.channel, run.reply.with_session(self._session)))
+        if run is not None and run.reply is None:
+            name = _DIED if lost else _NAMES.get(cause, _DIED)
+            self._fail_run(run, Problem(name=name, value=reason or _SILENT), note=lost)
+        elif run is not None and run.reply is not None:
+            self._close_run(run, ChannelMessage(run.channel, run.reply.with_session(self._session)))
         return self._take()
 
     def expire(self, msg_id: str) -> list[Action]:
@@ -418,12 +414,7 @@ class Front:
     def _abort_waiting(self) -> None:
         waiting, self._waiting = self._waiting, deque()
         for run in waiting:
-            self._answer_aborted(run)
-
-    def _answer_aborted(self, run: Run) -> None:
-        if self._running is run:
-            self._running = None
-        self._serve(run.channel, run.request, {"status": "aborted"}, busy=not run.busy)
+            self._serve(run.channel, run.request, {"status": "aborted"})
 
     def _fail_relays(self, problem: Problem) -> None:
         relays, self._relays = self._relays, {}

@@ -181,7 +181,7 @@ def kernel_says(world: World, asked: Message, channel: Channel, kind: str, **con
 
 
 def kernel_ends(world: World, asked: Message, **changes: Any) -> None:
-    ended: dict[str, Any] = {"end": End(cause="exited"), "reason": "", "aborted": False}
+    ended: dict[str, Any] = {"end": End(cause="exited"), "reason": ""}
     world.context.submitted[-1][2].on_run_end(
         asked.msg_id, cast(Any, SimpleNamespace(**{**ended, **changes}))
     )

@@ -94,10 +94,9 @@ def end(
     *,
     cause: Cause = "exited",
     reason: str = "",
-    aborted: bool = False,
     lost: bool = False,
 ) -> list[Action]:
-    return front.end_run(asked.msg_id, cause=cause, reason=reason, aborted=aborted, lost=lost)
+    return front.end_run(asked.msg_id, cause=cause, reason=reason, lost=lost)
 
 
 def run_python(front: Front, asked: Message, status: str = "ok", count: int = 1) -> list[Action]:
@@ -171,14 +170,21 @@ def test_an_error_that_stops_nothing_lets_the_next_cell_run(options: dict[str, b
     assert run_python(front, first, status="error")[-1] == Submit(second)
 
 
-def test_a_run_that_the_context_aborted_is_answered_aborted() -> None:
+@pytest.mark.parametrize(
+    ("cause", "name"),
+    [("interrupted", "KeyboardInterrupt"), ("timeout", "TimeoutError"), ("replaced", "ContextDied")],
+)
+def test_a_cell_that_never_got_its_turn_says_why(cause: Cause, name: str) -> None:
     front, asked = make_front(), execute()
     front.receive("shell", asked)
-    assert show(end(front, asked, aborted=True)) == [
+    actions = end(front, asked, cause=cause, reason="another restarted the context")
+    assert show(actions) == [
         "iopub:status:busy",
-        "shell:execute_reply:aborted",
+        f"iopub:error:{name}",
+        "shell:execute_reply:error",
         "iopub:status:idle",
     ]
+    assert messages(actions, "error")[0].body()["evalue"] == "another restarted the context"
 
 
 def test_death_of_the_kernel_ends_the_cell_with_an_error() -> None:

@@ -233,7 +233,6 @@ class Front:
                 msg_id,
                 cause=ended.end.cause,
                 reason=ended.reason,
-                aborted=ended.aborted,
                 lost=ended.end.state == "lost",
             )
         )
@@ -357,10 +356,9 @@ class Front:
         if session_id is not None:
             if self._session is not None:
                 self._session.interrupt()
-        elif (
-            self._execution is not None
-        ):  # ours may still wait behind a run of somebody else's, which is not meant
-            await self._execution.interrupt(who=self.origin)
+        elif self._executions:  # ours may still wait behind a run of somebody else's, which is not meant
+            for execution in list(self._executions.values()):
+                await execution.interrupt(who=self.origin)
         else:
             await self.context.interrupt(who=self.origin)
         self._act(self._machine.finish(msg_id))
