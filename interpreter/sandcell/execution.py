@@ -73,10 +73,11 @@ class Stop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """How the interpreter ended, and in words for a person why."""
+    """How the interpreter ended, and in words for a person why. `announced`: its last run had said that it would."""
 
     end: End
     reason: str
+    announced: bool = False
 
 
 class ExecutionMachine:
@@ -116,6 +117,11 @@ class ExecutionMachine:
         payload = self._reply.get("payload") if self._reply is not None else None
         parts = cast("list[object]", payload) if isinstance(payload, list) else []
         return any(_is_farewell(part) for part in parts)
+
+    @property
+    def aborted(self) -> bool:
+        """Whether the kernel itself says that it did not run it."""
+        return self._reply is not None and self._reply.get("status") == "aborted"
 
     @property
     def failed(self) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import zmq
@@ -20,11 +19,10 @@ from sandcell_kernel.wire import BadMessage, Signer
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
-    from typing import Self
 
     from sandcell_kernel.wire import Channel, Message
 
-__all__ = ["Connection", "KernelChannels", "new_connection"]
+__all__ = ["Connection", "KernelChannels", "Sockets", "new_connection"]
 
 _SOCKETS: dict[Channel, int] = {
     "shell": zmq.DEALER,
@@ -75,8 +73,23 @@ def new_connection() -> Connection:
     )
 
 
+class Sockets:
+    """ZMQ's side of all channels of a process: its thread and its sockets. Not to be made before a fork."""
+
+    def __init__(self) -> None:
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+
+    def make(self, kind: int) -> zmq.Socket[bytes]:
+        """Return a new socket. Raises zmq.ZMQError when there are no more."""
+        return self._context.socket(kind)
+
+    def close(self) -> None:
+        """Close every socket and end the thread; what was not sent is dropped."""
+        self._context.destroy(linger=0)
+
+
 class KernelChannels:
-    """The four sockets to one kernel. An async context manager; entered = connecting, left = all given back.
+    """The four sockets to one kernel: `open` begins to connect, `close` gives all back.
 
     `on_message` gets each message whose signature is right, in the order of its channel. `on_disconnect` gets the
     name of a channel when its connection ended: the kernel died, or sent a frame of more than `max_message` bytes
@@ -86,7 +99,7 @@ class KernelChannels:
 
     def __init__(
         self,
-        context: zmq.Context[zmq.Socket[bytes]],
+        sockets: Sockets,
         connection: Connection,
         *,
         loop: asyncio.AbstractEventLoop,
@@ -95,7 +108,7 @@ class KernelChannels:
         max_message: int,
         receive_queue: int = 0,
     ) -> None:
-        self._context = context
+        self._make = sockets.make
         self._connection = connection
         self._loop = loop
         self._on_message = on_message
@@ -106,17 +119,18 @@ class KernelChannels:
         self._monitors: dict[Channel, zmq.Socket[bytes]] = {}
         self.refused = 0  # messages whose signature or shape was wrong
 
-    async def __aenter__(self) -> Self:
+    def open(self) -> None:
+        """Begin to connect; what is sent before the kernel answers waits for it.
+
+        Raises:
+            zmq.ZMQError: there are no more sockets or descriptors; nothing is left open.
+        """
         try:
             for channel in _SOCKETS:
                 self._open(channel)
         except zmq.ZMQError:
             self.close()
             raise
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.close()
 
     def send(self, channel: Channel, message: Message) -> None:
         """Sign and send. A kernel that is not reading yet gets it when it does.
@@ -150,7 +164,7 @@ class KernelChannels:
         self._monitors, self._sockets = {}, {}
 
     def _open(self, channel: Channel) -> None:
-        socket = self._context.socket(_SOCKETS[channel])
+        socket = self._make(_SOCKETS[channel])
         self._sockets[channel] = socket
         socket.linger = 0
         socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
@@ -164,11 +178,13 @@ class KernelChannels:
         self._watch_disconnect(channel, socket)
         self._loop.add_reader(socket.fileno(), self._drain, channel)
         socket.connect(self._connection.address(channel))
+        self._loop.call_soon(self._drain, channel)  # arms the descriptor: unread, it may never make an edge
 
     def _watch_disconnect(self, channel: Channel, socket: zmq.Socket[bytes]) -> None:
         monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self._monitors[channel] = monitor
-        self._loop.add_reader(monitor.fileno(), partial(self._drain_monitor, channel))
+        self._loop.add_reader(monitor.fileno(), self._drain_monitor, channel)
+        self._loop.call_soon(self._drain_monitor, channel)
 
     def _drain(self, channel: Channel) -> None:
         more = True

@@ -1,0 +1,276 @@
+"""Executions: runs of code as the interface shows them, kept for a while after their end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import UnsetType
+
+from sandcell.api import CreateExecution, ExecutionInfo
+from sandcell.environment import check_env
+from sandcell.events import Ended, Failed, Started, encode
+from sandcell.execution import Phase
+from sandcell.languages import language_named
+from sandcell_container.errors import ErrorCode, SandcellError, error
+from sandcell_container.ids import check_id, new_id
+from sandcell_container.journal import Journal, JournalLimits
+from sandcell_kernel.wire import new_message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sandcell.config import Config
+    from sandcell.context import Contexts
+    from sandcell.events import Event
+    from sandcell.runs import Run
+    from sandcell_container.end import End
+    from sandcell_kernel.wire import Message
+
+__all__ = ["Execution", "Executions"]
+
+_HEAD_SHARE = 0.45
+_SESSION = "sandcell"
+_STATUS: dict[Phase, Literal["queued", "running", "ended"]] = {
+    Phase.QUEUED: "queued",
+    Phase.RUNNING: "running",
+    Phase.ENDED: "ended",
+}
+
+
+class Execution:
+    """One run. `journal` holds its events; `timeout` in seconds of running, None is no limit."""
+
+    def __init__(
+        self,
+        execution_id: str,
+        context_id: str,
+        request: CreateExecution,
+        *,
+        journal: Journal,
+        timeout: float | None,
+    ) -> None:
+        self.id = execution_id
+        self.context_id = context_id
+        self.request = request
+        self.journal = journal
+        self.timeout = timeout
+        self._created_at = time.time()
+        self._started_at: float | None = None
+        self._run: Run | None = None
+        self._over = asyncio.Event()
+
+    @property
+    def origin(self) -> str:
+        return self.request.origin
+
+    @property
+    def end(self) -> End | None:
+        """How it ended, None before."""
+        return self._run.machine.end if self._run is not None else None
+
+    def info(self) -> ExecutionInfo:
+        run = self._run
+        return ExecutionInfo(
+            id=self.id,
+            context_id=self.context_id,
+            origin=self.origin,
+            status=_STATUS[run.machine.phase if run is not None else Phase.QUEUED],
+            created_at=self._created_at,
+            started_at=self._started_at,
+            position=run.owner.position_of(run) if run is not None else None,
+            end=self.end,
+        )
+
+    def attach(self, run: Run) -> None:
+        """Say what runs for it: its context does, when it is submitted."""
+        self._run = run
+
+    def record(self, events: Iterable[Event]) -> None:
+        """Append events to the journal; the one that ends the run ends its followers."""
+        for event in events:
+            kind, flags, data = encode(event)
+            self.journal.append(kind, data, flags=flags)
+            if isinstance(event, Started):
+                self._started_at = time.time()
+            elif isinstance(event, Ended | Failed):
+                self.journal.end()
+                self._over.set()
+
+    async def wait(self) -> None:
+        """Return when it has ended. Cancelling leaves it running."""
+        await self._over.wait()
+
+    async def interrupt(self, *, who: str) -> None:
+        """Interrupt it, as ^C does; one that does not heed it within the grace is killed with its interpreter.
+
+        A run that waits never runs. One that has ended is left alone.
+        """
+        if self._run is not None:
+            self._run.owner.interrupt_run(self._run, who=who)
+
+    def send_input(self, text: str) -> None:
+        """Answer the line of input that it waits for.
+
+        Raises:
+            Conflict (BUSY): it waits for none.
+        """
+        if self._run is None:
+            raise error(ErrorCode.BUSY, f"the run {self.id} waits for no input")
+        self._run.owner.answer_run(self._run, text)
+
+
+class Executions:
+    """All runs of a guest by id; at most `config.max_records` of those that have ended.
+
+    `default_timeout` in seconds is for requests that set none. `workdir` is what a relative folder starts from.
+    """
+
+    def __init__(
+        self,
+        contexts: Contexts,
+        *,
+        config: Config,
+        epoch: str,
+        workdir: str,
+        default_timeout: float | None,
+        spill_dir: str | None = None,
+    ) -> None:
+        self._contexts = contexts
+        self._config = config
+        self._epoch = epoch
+        self._workdir = workdir
+        self._default_timeout = default_timeout
+        self._limits = JournalLimits(
+            memory=config.journal_memory,
+            head=int(config.journal_memory * _HEAD_SHARE),
+            disk=config.journal_disk,
+            spill_dir=spill_dir,
+        )
+        self._records: dict[str, Execution] = {}
+
+    def start(self, request: CreateExecution) -> Execution:
+        """Run code in the context that `request` names, its own (`fresh`), or the sandbox's for the language.
+
+        A repeated id gives the run that has it.
+
+        Raises:
+            InvalidRequest: INVALID_ARGUMENT, INVALID_NAME, INVALID_ENV_NAME, UNKNOWN_LANGUAGE.
+            NotFound: there is no such context.
+            Conflict (EXISTS): the id is that of a run of other code. (BUSY): `on_busy` is "reject", and it is.
+            Limited (QUOTA_EXCEEDED): too many runs wait, or there are too many contexts.
+        """
+        known = self._known(request)
+        if known is not None:
+            return known
+        message = self._message_of(request)
+        context = self._contexts.for_run(request)
+        execution = self.create(request, context_id=context.id)
+        try:
+            context.submit(message, execution)
+        except SandcellError:
+            del self._records[execution.id]  # so that the same request may be made again
+            raise
+        finally:
+            if request.fresh:
+                self._contexts.delete_after(execution, context)
+        return execution
+
+    def create(self, request: CreateExecution, *, context_id: str | None = None) -> Execution:
+        """Make the record of a run that its caller submits to the context itself; the same id gives the same one.
+
+        Raises:
+            InvalidRequest (INVALID_ARGUMENT, INVALID_NAME), Conflict (EXISTS): as `start`.
+        """
+        known = self._known(request)
+        if known is not None:
+            return known
+        execution_id = check_id(request.id, what="id of a run") if request.id else new_id("run")
+        execution = Execution(
+            execution_id,
+            context_id or request.context or language_named(request.language).name,
+            request,
+            journal=Journal(self._epoch, self._limits),
+            timeout=self._timeout_of(request),
+        )
+        self._make_room()
+        self._records[execution_id] = execution
+        return execution
+
+    def get(self, execution_id: str) -> Execution:
+        """Return a run. Raises NotFound where there is none of this id, or none any more."""
+        execution = self._records.get(execution_id)
+        if execution is None:
+            raise error(ErrorCode.NOT_FOUND, f"there is no run {execution_id[:80]!r}")
+        return execution
+
+    def list(self) -> list[Execution]:
+        """Return the runs, the oldest first."""
+        return list(self._records.values())
+
+    def close(self) -> None:
+        """Give back every journal, and end who follows them."""
+        for execution in self._records.values():
+            execution.journal.close()
+        self._records.clear()
+
+    def _known(self, request: CreateExecution) -> Execution | None:
+        execution = self._records.get(request.id) if request.id else None
+        if execution is not None and execution.request.code != request.code:
+            raise error(
+                ErrorCode.EXISTS,
+                f"the run {execution.id} exists, with other code",
+                hint="give each run an id of its own, or none",
+            )
+        return execution
+
+    def _make_room(self) -> None:
+        surplus = len(self._records) - self._config.max_records
+        if surplus < 0:
+            return
+        ended = [execution for execution in self._records.values() if execution.end is not None]
+        for execution in ended[: max(len(ended) - self._config.max_records + 1, 0)]:
+            del self._records[execution.id]
+            execution.journal.close()
+
+    def _timeout_of(self, request: CreateExecution) -> float | None:
+        _check_seconds(request.queue_timeout, "queue_timeout")
+        if isinstance(request.timeout, UnsetType):
+            return self._default_timeout
+        return _check_seconds(request.timeout, "timeout")
+
+    def _message_of(self, request: CreateExecution) -> Message:
+        extras: dict[str, Any] = {"want": request.want} if request.want else {}
+        if request.env:
+            extras["env"] = check_env(request.env)
+        if request.cwd is not None:
+            extras["cwd"] = os.path.join(self._workdir, _check_path(request.cwd))
+        content: dict[str, Any] = {
+            "code": request.code,
+            "silent": False,
+            "store_history": request.store_history,
+            "user_expressions": {},
+            "allow_stdin": request.allow_stdin,
+            "stop_on_error": False,  # runs of one program have one origin; one that fails is no reason to drop others
+        }
+        metadata = {"sandcell": extras} if extras else None
+        return new_message("execute_request", content, session=_SESSION, metadata=metadata)
+
+
+def _check_seconds(seconds: float | None, name: str) -> float | None:
+    if seconds is not None and not seconds > 0:
+        raise error(
+            ErrorCode.INVALID_ARGUMENT,
+            f"{name}={seconds!r} has to be above zero",
+            hint="None is no limit",
+            details={"field": name},
+        )
+    return seconds
+
+
+def _check_path(path: str) -> str:
+    if not path or "\0" in path:
+        raise error(ErrorCode.INVALID_PATH, f"{path[:80]!r} is no path", details={"field": "cwd"})
+    return path

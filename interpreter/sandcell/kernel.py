@@ -1,0 +1,199 @@
+"""One live kernel: its process, our connection to it, and how it ended. The context above decides what to send."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from sandcell.execution import Death
+from sandcell.starter import describe_exit
+from sandcell_container.end import Cause, End, end_of_status
+from sandcell_container.errors import ErrorCode, SandcellError, error
+from sandcell_kernel.channels import KernelChannels
+from sandcell_kernel.wire import new_message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sandcell.config import Config
+    from sandcell.starter import KernelRequest, KernelStarter, StartedKernel
+    from sandcell_container.guest.spawn import Job, JobExit
+    from sandcell_kernel.channels import Sockets
+    from sandcell_kernel.wire import Channel, Message
+
+__all__ = ["Doom", "Kernel"]
+
+_RECEIVE_QUEUE = 64  # messages; our runtime's streams send at most 256 Ki characters in one
+_LAST_OUTPUT_S = 0.5  # for what a dead kernel had sent, when a child of its keeps the socket open
+_CUT_S = 1.0  # between the end of the connection and that of the process
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doom:
+    """Why this side ends a kernel. `reason` is for a person."""
+
+    cause: Cause
+    reason: str
+    who: str | None = None
+    limit: str | None = None
+
+
+class Kernel:
+    """See the module. Made by `open`; `run` has to be awaited to its end by whoever owns it."""
+
+    def __init__(self, started: StartedKernel, config: Config, tasks: asyncio.TaskGroup) -> None:
+        loop = asyncio.get_running_loop()
+        self._started = started
+        self._config = config
+        self._exit = tasks.create_task(_exit_of(started.job))
+        self._welcome: asyncio.Future[None] = loop.create_future()
+        self._cut: asyncio.Future[None] = loop.create_future()
+        self._channels: KernelChannels
+        self.doom: Doom | None = None
+        self.leaving = False  # it said that it is about to exit
+
+    @classmethod
+    async def open(
+        cls,
+        starter: KernelStarter,
+        request: KernelRequest,
+        sockets: Sockets,
+        *,
+        config: Config,
+        tasks: asyncio.TaskGroup,
+        on_message: Callable[[Channel, Message], None],
+    ) -> Kernel:
+        """Start a kernel and return it once its output is sure to arrive. Cancelling ends it.
+
+        Raises:
+            InvalidRequest (CWD_NOT_FOUND): as the starter.
+            Unavailable (START_FAILED, START_TIMEOUT): as the starter, or it died before it said welcome.
+        """
+        kernel = cls(await starter.start(request), config, tasks)
+        try:
+            await kernel._connect(sockets, on_message)
+        except BaseException:
+            await kernel._give_back()
+            raise
+        return kernel
+
+    @property
+    def pid(self) -> int:
+        return self._started.job.pid
+
+    def send(self, channel: Channel, message: Message) -> None:
+        """Send a message. Raises Conflict (BUSY) when the kernel reads nothing any more."""
+        self._channels.send(channel, message)
+
+    def interrupt(self) -> None:
+        """Send SIGINT to the interpreter and what it runs in the foreground."""
+        self._started.job.signal(signal.SIGINT, "group")
+
+    def kill(self, doom: Doom) -> None:
+        """End it and all its processes at once; why is remembered."""
+        self.doom = self.doom or doom
+        self._started.job.signal(signal.SIGKILL, "tree")
+
+    async def stop(self, doom: Doom) -> None:
+        """Ask it to exit, so that the code's own exit handlers run; kill it where it does not in time."""
+        self.doom = self.doom or doom
+        self.leaving = True
+        try:
+            self.send("control", new_message("shutdown_request", {"restart": False}, session="sandcell"))
+            await asyncio.wait({self._exit}, timeout=self._config.kill_grace)
+        except SandcellError:
+            pass  # it reads nothing any more, so it is killed below
+        if not self._exit.done():
+            self.kill(doom)
+
+    async def ended(self) -> Death:
+        """Wait for the end of the process and hand over all that it had sent; then tell how it ended."""
+        first: set[asyncio.Future[Any]] = {self._exit, self._cut}
+        await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+        if not self._exit.done():
+            await self._confirm_cut()
+        ended = await self._exit
+        await asyncio.wait({self._cut}, timeout=_LAST_OUTPUT_S)
+        self._channels.drain()
+        return self._death(ended)
+
+    async def close(self) -> None:
+        """End what is left of its processes, and give back sockets and descriptors."""
+        try:
+            await self._started.job.kill_tree(self._config.kill_grace)
+        except SandcellError:
+            pass  # the sandbox is ending, and everything in it
+        finally:
+            self._release()
+
+    async def _connect(self, sockets: Sockets, on_message: Callable[[Channel, Message], None]) -> None:
+        def receive(channel: Channel, message: Message) -> None:
+            if channel == "iopub" and not self._welcome.done() and message.msg_type == "iopub_welcome":
+                self._welcome.set_result(None)
+            else:
+                on_message(channel, message)
+
+        self._channels = KernelChannels(
+            sockets,
+            self._started.connection,
+            loop=asyncio.get_running_loop(),
+            on_message=receive,
+            on_disconnect=self._note_disconnect,
+            max_message=self._config.max_message,
+            receive_queue=_RECEIVE_QUEUE,
+        )
+        self._channels.open()
+        # Before the welcome the subscription is not there, and the output of a first run would go nowhere.
+        first: set[asyncio.Future[Any]] = {self._welcome, self._exit}
+        timeout = self._config.kernel_start_timeout
+        await asyncio.wait(first, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        if not self._welcome.done():
+            code = ErrorCode.START_FAILED if self._exit.done() else ErrorCode.START_TIMEOUT
+            raise error(code, "the kernel did not welcome us", details={"stderr": self._started.words.text})
+
+    def _note_disconnect(self, channel: Channel) -> None:
+        if not self._cut.done():
+            self._cut.set_result(None)
+
+    async def _confirm_cut(self) -> None:
+        """The connection ended but the process goes on: it sent more than we take, and is of no use any more."""
+        await asyncio.wait({self._exit}, timeout=self._config.kill_grace if self.leaving else _CUT_S)
+        if not self._exit.done():
+            bound = self._config.max_message
+            reason = f"its connection broke, as it does when one message has more than {bound} bytes"
+            self.kill(Doom(cause="limit", limit="max_message", reason=reason))
+
+    async def _give_back(self) -> None:
+        self._started.job.signal(signal.SIGKILL, "tree")
+        self._release()
+        await self._exit
+
+    def _release(self) -> None:
+        if hasattr(self, "_channels"):
+            self._channels.close()
+        self._started.words.close()
+
+    def _death(self, ended: JobExit | SandcellError) -> Death:
+        doom = self.doom
+        if isinstance(ended, SandcellError):
+            return Death(end=End(cause="lost"), reason=ended.message)
+        end = end_of_status(
+            ended.status, at=time.time(), peak_memory=ended.peak_memory, cause=doom.cause if doom else None
+        )
+        if doom is not None:
+            return Death(end=replace(end, who=doom.who, limit=doom.limit), reason=doom.reason)
+        words = self._started.words.text
+        said = f"; it said: {words[-1000:]}" if words else ""
+        reason = f"the interpreter ended with {describe_exit(ended.status)}{said}"
+        return Death(end=end, reason=reason, announced=self.leaving)
+
+
+async def _exit_of(job: Job) -> JobExit | SandcellError:
+    """Return how the process ended, or why nobody will ever know: then the whole sandbox is ending."""
+    try:
+        return await job.wait()
+    except SandcellError as problem:
+        return problem

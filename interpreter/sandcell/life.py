@@ -1,0 +1,141 @@
+"""The life of a context's kernels: at most one at a time, started when it is needed, started anew after a death."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from sandcell.config import Config
+from sandcell.failure import failure_of
+from sandcell.kernel import Kernel
+from sandcell.starter import KernelStarter
+from sandcell_container.errors import ErrorCode, SandcellError, error
+from sandcell_kernel.channels import Sockets
+
+if TYPE_CHECKING:
+    from sandcell.execution import Death
+    from sandcell.kernel import Doom
+    from sandcell.starter import KernelRequest
+    from sandcell_kernel.wire import Channel, Message
+
+__all__ = ["KernelLife", "KernelObserver", "Workshop"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workshop:
+    """What kernels are made with, and the group that owns the task of each."""
+
+    starter: KernelStarter
+    config: Config
+    sockets: Sockets
+    tasks: asyncio.TaskGroup
+
+
+class KernelObserver(Protocol):
+    """A context, as it is told of its kernel. Called from the loop; must not block or raise."""
+
+    def on_up(self, kernel: Kernel) -> None: ...
+    def on_message(self, channel: Channel, message: Message) -> None: ...
+    def on_down(self, death: Death) -> None: ...
+    def on_start_failed(self, problem: SandcellError) -> None: ...
+
+
+class KernelLife:
+    """See the module."""
+
+    def __init__(
+        self, name: str, request: KernelRequest, workshop: Workshop, observer: KernelObserver
+    ) -> None:
+        self._name = name
+        self._request = request
+        self._workshop = workshop
+        self._observer = observer
+        self._task: asyncio.Task[None] | None = None
+        self._attempt: asyncio.Future[SandcellError | None] | None = None
+        self.kernel: Kernel | None = None
+        self.death: Death | None = None
+        self.starts = 0
+
+    def start_soon(self) -> None:
+        """Start a kernel unless one is there or on its way."""
+        if self.kernel is None and not self._is_starting:
+            self.starts += 1
+            attempt = self._attempt = asyncio.get_running_loop().create_future()
+            self._task = self._workshop.tasks.create_task(self._live(attempt))
+
+    async def ready(self) -> Kernel:
+        """Return the kernel, started where there is none. Raises as `Kernel.open`."""
+        while self.kernel is None:
+            self.start_soon()
+            assert self._attempt is not None
+            problem = await asyncio.shield(self._attempt)
+            if problem is not None:
+                raise problem
+        return self.kernel
+
+    async def stop(self, doom: Doom, *, politely: bool) -> None:
+        """End the kernel, if there is one or one is on its way; returns when the observer was told."""
+        task, kernel = self._task, self.kernel
+        if kernel is not None and politely:
+            await kernel.stop(doom)
+        elif kernel is not None:
+            kernel.kill(doom)
+        elif task is not None and self._is_starting:
+            task.cancel()
+        if task is not None:
+            await asyncio.wait({task})
+
+    def kill(self, doom: Doom) -> None:
+        """Begin what `stop` does, impolitely."""
+        if self.kernel is not None:
+            self.kernel.kill(doom)
+        elif self._task is not None and self._is_starting:
+            self._task.cancel()
+
+    @property
+    def _is_starting(self) -> bool:
+        return self._attempt is not None and not self._attempt.done()
+
+    async def _live(self, attempt: asyncio.Future[SandcellError | None]) -> None:
+        try:
+            kernel = self.kernel = await self._open()
+        except SandcellError as problem:
+            log.warning("a kernel did not start context=%s code=%s", self._name, problem.code)
+            attempt.set_result(problem)
+            self._observer.on_start_failed(problem)
+            return
+        except asyncio.CancelledError:
+            attempt.set_result(error(ErrorCode.CONTEXT_DIED, "the context was stopped while it started"))
+            raise
+        log.info("a kernel started context=%s pid=%s", self._name, kernel.pid)
+        attempt.set_result(None)
+        try:
+            self._observer.on_up(kernel)
+            death = await kernel.ended()
+            log.info("a kernel ended context=%s cause=%s", self._name, death.end.cause)
+            self.kernel, self.death = None, death
+            self._observer.on_down(death)
+        finally:
+            self.kernel = None if self.kernel is kernel else self.kernel
+            await kernel.close()
+
+    async def _open(self) -> Kernel:
+        shop = self._workshop
+        try:
+            return await Kernel.open(
+                shop.starter,
+                self._request,
+                shop.sockets,
+                config=shop.config,
+                tasks=shop.tasks,
+                on_message=self._observer.on_message,
+            )
+        except Exception as problem:
+            failure = failure_of(problem)
+            if failure is not problem:
+                log.exception("a kernel did not start context=%s", self._name)
+            raise failure from problem

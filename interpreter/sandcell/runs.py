@@ -1,0 +1,292 @@
+"""Runs on their way through a context: waiting in its queue, running in its kernel, reported to who asked."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from sandcell.content import content_of, take_text
+from sandcell.execution import Phase
+from sandcell_container.end import Cause, End
+from sandcell_container.errors import ErrorCode, SandcellError, error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sandcell.events import Event
+    from sandcell.execution import Death, ExecutionMachine, Stop
+    from sandcell_kernel.wire import Channel, Message
+
+__all__ = [
+    "Answer",
+    "Recorder",
+    "Request",
+    "Routes",
+    "Run",
+    "RunEnded",
+    "RunListener",
+    "RunOwner",
+    "RunQueue",
+]
+
+_LATE_KEPT = 256  # ended runs and requests whose threads may still say something
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnded:
+    """How a run ended, and what of the protocol the kernel itself has said for it.
+
+    `aborted`: it never ran. `reason` says for a person why it ended, where that was not its own doing.
+    """
+
+    end: End
+    replied: bool
+    idle: bool
+    aborted: bool
+    reason: str
+
+
+class RunListener(Protocol):
+    """Who asked for a run or another request, and speaks Jupyter. Called from the loop; must not block or raise."""
+
+    def on_message(self, channel: Channel, message: Message) -> None:
+        """Take a message of the kernel whose parent is the listener's request."""
+        ...
+
+    def on_run_end(self, msg_id: str, ended: RunEnded) -> None:
+        """Take the end of a run: once for each that was submitted, after `on_message`.
+
+        Also once for each other request that the kernel has not answered when it ends; `end.state` is then "lost".
+        """
+        ...
+
+
+class Recorder(Protocol):
+    """Keeps the events of a run."""
+
+    def record(self, events: Iterable[Event]) -> None: ...
+
+
+class RunOwner(Protocol):
+    """What a run asks of its context."""
+
+    def heed_run(self, run: Run) -> None:
+        """A message came: see whether the run is over, or can be interrupted by now."""
+        ...
+
+    def interrupt_run(self, run: Run, *, who: str) -> None: ...
+    def answer_run(self, run: Run, text: str) -> None: ...
+    def position_of(self, run: Run) -> int | None: ...
+
+
+class Run:
+    """One execute request. `timer` is of its place in the queue, then of its running; `deadline` of its stopping."""
+
+    def __init__(
+        self,
+        message: Message,
+        machine: ExecutionMachine,
+        owner: RunOwner,
+        *,
+        origin: str,
+        recorder: Recorder | None = None,
+        listener: RunListener | None = None,
+        timeout: float | None = None,
+        stops_on_error: bool = False,
+    ) -> None:
+        self.message = message
+        self.machine = machine
+        self.owner = owner
+        self.origin = origin
+        self.timeout = timeout
+        self.stops_on_error = stops_on_error
+        self.stopping: Stop | None = None
+        self.signalled = False
+        self.timer: asyncio.TimerHandle | None = None
+        self.deadline: asyncio.TimerHandle | None = None
+        self._recorder = recorder
+        self._listener = listener
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether anybody reads its events: a ticket's nobody does."""
+        return self._recorder is not None
+
+    @property
+    def is_over(self) -> bool:
+        return self.machine.phase is Phase.ENDED
+
+    def receive(self, channel: Channel, message: Message) -> None:
+        """Take a message of the kernel for this run, also one that is late. Raises BadMessage."""
+        was_over = self.is_over
+        events = self.machine.receive(channel, message, time.time())
+        if self._listener is not None:
+            self._listener.on_message(channel, message)
+        self._record(events)
+        if not was_over:
+            self.owner.heed_run(self)
+
+    def die(self, death: Death) -> None:
+        self._record(self.machine.die(time.time(), death))
+        self.report(reason=death.reason)
+
+    def abort(self, cause: Cause, reason: str, *, who: str | None = None) -> None:
+        """Leave the queue for good, and report that."""
+        self._record(self.machine.abort(time.time(), cause=cause, reason=reason, who=who))
+        self.report(reason=reason, aborted=True)
+
+    def refuse(self, problem: SandcellError) -> None:
+        """Record that it cannot be run; the listener is told by `report`, or by the caller's exception."""
+        self._record(self.machine.refuse(time.time(), problem))
+
+    def report(self, *, reason: str = "", aborted: bool = False) -> None:
+        """Tell the listener how it ended. Once."""
+        self.stop_timers()
+        listener, machine = self._listener, self.machine
+        if listener is not None and machine.end is not None:
+            ended = RunEnded(
+                end=machine.end, replied=machine.replied, idle=machine.idle, aborted=aborted, reason=reason
+            )
+            listener.on_run_end(self.message.msg_id, ended)
+
+    def stop_timers(self) -> None:
+        for handle in (self.timer, self.deadline):
+            if handle is not None:
+                handle.cancel()
+
+    def _record(self, events: list[Event]) -> None:
+        if events and self._recorder is not None:
+            self._recorder.record(events)
+
+
+class Answer:
+    """A listener that waits for one reply."""
+
+    def __init__(self, msg_type: str) -> None:
+        self._msg_type = msg_type
+        self._reply: asyncio.Future[dict[str, Any] | SandcellError] = (
+            asyncio.get_running_loop().create_future()
+        )
+
+    def on_message(self, channel: Channel, message: Message) -> None:
+        if message.msg_type == self._msg_type and not self._reply.done():
+            self._reply.set_result(content_of(message))
+
+    def on_run_end(self, msg_id: str, ended: RunEnded) -> None:
+        if not self._reply.done():
+            self._reply.set_result(error(ErrorCode.CONTEXT_DIED, ended.reason))
+
+    async def content(self) -> dict[str, Any]:
+        """Return the content of the reply. Raises Gone (CONTEXT_DIED) when none will come."""
+        answer = await self._reply
+        if isinstance(answer, SandcellError):
+            raise answer
+        return answer
+
+
+class Request:
+    """Anything else that was asked of the kernel: over when idle was said, and the reply where one is due."""
+
+    def __init__(self, message: Message, listener: RunListener) -> None:
+        self.message = message
+        self._listener = listener
+        self._owed = {"idle"}
+        if message.msg_type.endswith("_request"):
+            self._owed.add(message.msg_type.removesuffix("_request") + "_reply")
+
+    @property
+    def is_over(self) -> bool:
+        return not self._owed
+
+    def receive(self, channel: Channel, message: Message) -> None:
+        kind = message.msg_type
+        if kind == "status":
+            self._owed.discard(take_text(content_of(message), "execution_state"))
+        else:
+            self._owed.discard(kind)
+        self._listener.on_message(channel, message)
+
+    def abandon(self, reason: str) -> None:
+        """Report that the kernel ended before it had answered."""
+        end = End(cause="lost", at=time.time(), state="lost")
+        ended = RunEnded(
+            end=end, replied=len(self._owed) == 1, idle="idle" not in self._owed, aborted=False, reason=reason
+        )
+        self._listener.on_run_end(self.message.msg_id, ended)
+
+
+class Routes:
+    """Who gets what a kernel says: found by the id of the request that it answers."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, Run | Request] = {}
+        self._late: OrderedDict[str, Run | Request] = OrderedDict()
+
+    def open(self, asked: Run | Request) -> None:
+        self._open[asked.message.msg_id] = asked
+
+    def deliver(self, channel: Channel, message: Message) -> None:
+        """Hand a message to who asked; what answers nobody's request is dropped. Raises BadMessage."""
+        parent = message.parent_id
+        asked = self._open.get(parent) or self._late.get(parent)
+        if asked is not None:
+            asked.receive(channel, message)
+            if asked.is_over:
+                self.close(asked)
+
+    def close(self, asked: Run | Request) -> None:
+        """From now on what comes for it is late."""
+        msg_id = asked.message.msg_id
+        if self._open.pop(msg_id, None) is not None:
+            self._late[msg_id] = asked
+            if len(self._late) > _LATE_KEPT:
+                self._late.popitem(last=False)
+
+    def take_unanswered(self) -> list[Request]:
+        """Return the requests that wait for an answer, which they will not get here any more."""
+        requests = [asked for asked in self._open.values() if isinstance(asked, Request)]
+        for request in requests:
+            del self._open[request.message.msg_id]
+        return requests
+
+    @property
+    def count_requests(self) -> int:
+        """How many wait for an answer."""
+        return sum(isinstance(asked, Request) for asked in self._open.values())
+
+
+class RunQueue:
+    """The runs that wait, first come first served."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Run] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def append(self, run: Run) -> None:
+        self._waiting.append(run)
+
+    def pop(self) -> Run:
+        return self._waiting.popleft()
+
+    def remove(self, run: Run) -> bool:
+        """Take `run` out; False where it does not wait."""
+        try:
+            self._waiting.remove(run)
+        except ValueError:
+            return False
+        return True
+
+    def position_of(self, run: Run) -> int | None:
+        """Return how many runs wait before it, None where it does not wait."""
+        return next((at for at, waiting in enumerate(self._waiting) if waiting is run), None)
+
+    def take(self, *, origin: str | None = None) -> list[Run]:
+        """Return the runs of `origin`, or all, which wait no more."""
+        taken = [run for run in self._waiting if origin is None or run.origin == origin]
+        self._waiting = deque(run for run in self._waiting if origin is not None and run.origin != origin)
+        return taken

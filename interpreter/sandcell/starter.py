@@ -1,0 +1,224 @@
+"""How the kernel of a context comes to be: the seam that plain spawns and, later, a fork server fill."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from sandcell_container.errors import ErrorCode, SandcellError, error
+from sandcell_container.guest.spawn import Job, Start
+from sandcell_kernel.channels import Connection, new_connection
+
+if TYPE_CHECKING:
+    from sandcell_container.guest.spawn import JobExit, Spawner
+
+__all__ = ["KernelRequest", "KernelStarter", "LastWords", "PlainStarter", "StartedKernel"]
+
+_WORDS_KEPT = 8 * 2**10
+_ANSWER_SIZE = 64 * 2**10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelRequest:
+    """What the interpreter is to be born with: its whole environment, its folder, its bounds.
+
+    `max_part` is how many characters of one MIME type of a display it may send.
+    """
+
+    env: Mapping[str, str]
+    cwd: str
+    max_part: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartedKernel:
+    """A kernel whose sockets are bound. Whoever gets it ends `job` and closes `words`."""
+
+    job: Job
+    connection: Connection
+    words: LastWords
+
+
+class KernelStarter(Protocol):
+    """Starts kernels of one language."""
+
+    async def start(self, request: KernelRequest) -> StartedKernel:
+        """Return a kernel that is ready for connections. Cancelling leaves nothing behind.
+
+        Raises:
+            InvalidRequest (CWD_NOT_FOUND): the folder is missing.
+            Unavailable (START_FAILED, START_TIMEOUT): with what the process said.
+        """
+        ...
+
+
+class LastWords:
+    """What a kernel process says on its own stderr: read so that it never blocks, the newest part kept."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._kept: deque[bytes] = deque()
+        self._size = 0
+        os.set_blocking(descriptor, False)
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(descriptor, self._read)
+
+    @property
+    def text(self) -> str:
+        return b"".join(self._kept)[-_WORDS_KEPT:].decode("utf-8", "replace").strip()
+
+    def close(self) -> None:
+        """Read what is there, then give the descriptor back. Closing twice is fine."""
+        if self._descriptor >= 0:
+            self._read()
+        if self._descriptor >= 0:
+            self._give_back()
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._descriptor, 64 * 2**10)
+        except BlockingIOError:
+            return
+        if not data:
+            self._give_back()
+            return
+        self._kept.append(data)
+        self._size += len(data)
+        while self._size - len(self._kept[0]) >= _WORDS_KEPT:
+            self._size -= len(self._kept.popleft())
+
+    def _give_back(self) -> None:
+        self._loop.remove_reader(self._descriptor)
+        os.close(self._descriptor)
+        self._descriptor = -1
+
+
+class PlainStarter:
+    """Starts each kernel as a process of its own: `PYTHON RUNTIME_DIR/launch.py`."""
+
+    def __init__(self, spawner: Spawner, *, python: str, runtime_dir: str, timeout: float) -> None:
+        self._spawner = spawner
+        self._argv = (python, os.path.join(runtime_dir, "launch.py"))
+        self._timeout = timeout
+
+    async def start(self, request: KernelRequest) -> StartedKernel:
+        connection = new_connection()
+        told = {"connection": connection.to_dict(), "settings": {"max_part": request.max_part}}
+        ready, words, job = await self._spawn(request, json.dumps(told).encode())
+        try:
+            async with asyncio.timeout(self._timeout):
+                await _wait_ready(ready, words, job)
+        except BaseException as problem:
+            job.signal(signal.SIGKILL, "tree")
+            words.close()
+            if isinstance(problem, TimeoutError):
+                raise error(
+                    ErrorCode.START_TIMEOUT,
+                    f"the interpreter {self._argv[0]} is not ready after {self._timeout:g} s",
+                    hint="is the machine overloaded? SANDCELL_KERNEL_START_TIMEOUT is the bound",
+                    details={"stderr": words.text},
+                ) from None
+            raise
+        finally:
+            os.close(ready)
+        return StartedKernel(job=job, connection=connection, words=words)
+
+    async def _spawn(self, request: KernelRequest, told: bytes) -> tuple[int, LastWords, Job]:
+        stdin, stdin_end = os.pipe()
+        os.write(stdin_end, told)  # far below what a pipe holds
+        os.close(stdin_end)
+        ready, stdout = os.pipe()
+        errors, stderr = os.pipe()
+        start = Start(
+            argv=self._argv, env=request.env, cwd=request.cwd, stdin=stdin, stdout=stdout, stderr=stderr
+        )
+        try:
+            job = await self._spawner.start(start)
+        except BaseException:
+            os.close(ready)
+            os.close(errors)
+            raise
+        finally:
+            for descriptor in (stdin, stdout, stderr):
+                os.close(descriptor)
+        return ready, LastWords(errors), job
+
+
+async def _wait_ready(descriptor: int, words: LastWords, job: Job) -> None:
+    """Return when the launcher said ready; what else stands before its line is no business of ours.
+
+    Raises:
+        Unavailable (START_FAILED): it said why it cannot, or ended without a word.
+    """
+    said = await _read_answer(descriptor, job)
+    if "failed" in said:
+        raise _start_failed(str(said["failed"]), str(said.get("hint", "")), words)
+    if said.get("ready") is not True:
+        status = (await job.wait()).status
+        raise _start_failed(
+            f"the interpreter ended before it was ready, with {describe_exit(status)}", "", words
+        )
+
+
+async def _read_answer(descriptor: int, job: Job) -> dict[str, Any]:
+    """Return the launcher's answer; {} when the pipe or the process ends without one."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[dict[str, Any]] = loop.create_future()
+    text = bytearray()
+
+    def read() -> None:
+        try:
+            data = os.read(descriptor, _ANSWER_SIZE)
+        except BlockingIOError:
+            return
+        text.extend(data)
+        *lines, rest = bytes(text).split(b"\n")
+        found = next((said for said in map(_json_object, lines) if said.keys() & {"ready", "failed"}), None)
+        text[:] = rest[-_ANSWER_SIZE:]
+        if (found is not None or not data) and not answer.done():
+            loop.remove_reader(descriptor)
+            answer.set_result(found or {})
+
+    def note_exit(_: JobExit | None) -> None:
+        # Not every end of the pipe's other side is the interpreter's own, so its end alone may never be seen.
+        if not answer.done():
+            read()
+        if not answer.done():
+            answer.set_result({})
+
+    os.set_blocking(descriptor, False)
+    loop.add_reader(descriptor, read)
+    job.when_exited(note_exit)
+    try:
+        return await answer
+    finally:
+        loop.remove_reader(descriptor)
+
+
+def _json_object(line: bytes) -> dict[str, Any]:
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return {}
+    return cast("dict[str, Any]", said) if isinstance(said, dict) else {}
+
+
+def _start_failed(message: str, hint: str, words: LastWords) -> SandcellError:
+    return error(ErrorCode.START_FAILED, message, hint=hint, details={"stderr": words.text})
+
+
+def describe_exit(status: int) -> str:
+    """Return a raw wait status in words, such as "exit status 1" or "signal 11 (SIGSEGV)"."""
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        return f"exit status {code}"
+    try:
+        return f"signal {-code} ({signal.Signals(-code).name})"
+    except ValueError:
+        return f"signal {-code}"
