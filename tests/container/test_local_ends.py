@@ -69,7 +69,6 @@ print("made", flush=True)
 signal.pause()
 """
 _BUSY = """
-exec >/dev/null 2>&1  # nothing that goes on holds the output open
 sleep 60 &
 bash -c "trap '' TERM INT HUP; while :; do sleep 60; done" &
 (setsid nohup sleep 60 >/dev/null 2>&1 &)

@@ -29,7 +29,7 @@ class Asker:
         self._timeout = timeout
 
     def run(self, *argv: str) -> Ran:
-        """Run a program as user code and wait until it and all that holds its output have ended."""
+        """Run a program as user code and wait until it ended; what it has started may go on."""
         answer = self._ask({"run": argv})
         return Ran(answer["output"], answer["code"])
 

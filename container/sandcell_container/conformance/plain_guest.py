@@ -63,17 +63,17 @@ async def _answer(question: dict[str, Any], boot: GuestBoot, spawner: Spawner) -
 
 
 async def _run(argv: tuple[str, ...], boot: GuestBoot, spawner: Spawner) -> dict[str, object]:
-    reading, writing = os.pipe()
-    try:
+    # A file and no pipe: the end of the program counts, not that of whatever holds its output open.
+    with os.fdopen(os.memfd_create("output"), "rb") as output:
         job = await spawner.start(
-            Start(argv=argv, env=boot.base_env, cwd=boot.workdir, stdout=writing, stderr=writing)
+            Start(
+                argv=argv, env=boot.base_env, cwd=boot.workdir, stdout=output.fileno(), stderr=output.fileno()
+            )
         )
-    finally:
-        os.close(writing)
-    with os.fdopen(reading, "rb") as output:
-        text = await asyncio.to_thread(output.read)
-    ended = await job.wait()
-    return {"output": text.decode(errors="replace"), "code": os.waitstatus_to_exitcode(ended.status)}
+        ended = await job.wait()
+        output.seek(0)
+        text = output.read().decode(errors="replace")
+    return {"output": text, "code": os.waitstatus_to_exitcode(ended.status)}
 
 
 def _see(path: str) -> list[str] | str | None:

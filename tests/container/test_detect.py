@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sandcell_container.engine import Probe
+from sandcell_container.engines import detect
+from sandcell_container.engines.detect import EngineSettings, open_engine, probe_engines
+from sandcell_container.errors import ErrorCode, SandcellError, error
+from sandcell_container.spec import GuestCommand
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> EngineSettings:
+    guest = GuestCommand(module="sandcell_container.conformance", function="serve", runtime_dir="/usr")
+    return EngineSettings(state=tmp_path, first_uid=61200, uid_count=10, guest=guest, guest_settings={})
+
+
+@pytest.fixture
+def no_docker(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_settings: EngineSettings) -> Probe:
+        return Probe(engine="docker", usable=False, reason="it does not answer", remedies=("start docker",))
+
+    monkeypatch.setattr(detect, "_probe_docker", refuse)
+
+
+def no_bwrap() -> None:
+    raise error(ErrorCode.ENGINE_UNAVAILABLE, "bubblewrap is missing", hint="install bubblewrap")
+
+
+@pytest.mark.usefixtures("no_docker")
+def test_auto_falls_to_local_and_says_why_not_the_others(settings: EngineSettings) -> None:
+    engine, passed_over = open_engine("auto", settings)
+    assert engine.name == "local"
+    assert [(probe.engine, probe.usable) for probe in passed_over] == [("docker", False), ("podman", False)]
+    assert all(probe.reason for probe in passed_over)
+
+
+@pytest.mark.usefixtures("no_docker")
+def test_auto_is_never_process(settings: EngineSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(detect, "find_bwrap", no_bwrap)
+    with pytest.raises(SandcellError) as caught:
+        open_engine("auto", settings)
+    assert caught.value.code is ErrorCode.ENGINE_UNAVAILABLE
+    assert [probe["engine"] for probe in caught.value.details["probes"]] == ["docker", "podman", "local"]
+    for remedy in ("start docker", "install bubblewrap"):
+        assert remedy in caught.value.hint
+
+
+def test_engines_are_opened_by_name(settings: EngineSettings) -> None:
+    assert open_engine("local", settings)[0].name == "local"
+    with pytest.warns(UserWarning, match="isolation"):
+        assert open_engine("process", settings)[0].name == "process"
+
+
+@pytest.mark.parametrize(
+    ("name", "code"), [("podman", ErrorCode.ENGINE_UNAVAILABLE), ("qemu", ErrorCode.INVALID_ARGUMENT)]
+)
+def test_what_cannot_be_opened_is_refused(settings: EngineSettings, name: str, code: ErrorCode) -> None:
+    with pytest.raises(SandcellError) as caught:
+        open_engine(name, settings)
+    assert caught.value.code is code
+    assert caught.value.hint
+
+
+def test_docker_without_its_package_is_named(
+    settings: EngineSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "sandcell_container.engines.docker", None)
+    with pytest.raises(SandcellError, match="package docker"):
+        open_engine("docker", settings)
+    assert not probe_engines(settings)[0].usable
+
+
+@pytest.mark.usefixtures("no_docker")
+def test_probing_tries_what_auto_considers(settings: EngineSettings) -> None:
+    docker, podman, local = probe_engines(settings)
+    assert not docker.usable
+    assert not podman.usable
+    assert local.usable, local
