@@ -147,6 +147,7 @@ class DockerEngine:
         try:
             client = docker.from_env(timeout=max(1, round(timeout)), version="auto", environment=environment)
             with closing(client):
+                _check_is_here(client)
                 yield client
         except (docker.errors.DockerException, requests.exceptions.RequestException) as problem:
             raise _failure(problem) from problem
@@ -166,6 +167,21 @@ class DockerEngine:
     def _read(self, container: Container, folder: Path) -> Record:
         boot = GuestBoot.from_json((folder / "boot.json").read_bytes())
         return _record(boot, _STATUS.get(container.status, "failed"), folder)
+
+
+def _check_is_here(client: docker.DockerClient) -> None:
+    """Refuse a daemon on another machine: the guest's socket would be there, and not here.
+
+    Raises:
+        Unavailable (ENGINE_UNAVAILABLE): it is reached by TCP or SSH.
+    """
+    address = client.api.base_url
+    if address != "http+docker://localhost":  # what the SDK makes of every unix socket
+        raise error(
+            ErrorCode.ENGINE_UNAVAILABLE,
+            f"the Docker daemon at {address} is not on this machine",
+            hint="run Sandcell where the daemon is",
+        )
 
 
 # --- containers
@@ -376,9 +392,16 @@ def _failure(problem: Exception) -> SandcellError:
         case _:
             return error(
                 ErrorCode.ENGINE_UNAVAILABLE,
-                f"no Docker daemon answers: {text}",
+                f"no Docker daemon answers: {_innermost(problem)}",
                 hint='start Docker, or let this user into its group, or use engine="local"',
             )
+
+
+def _innermost(problem: BaseException) -> BaseException:
+    """Return what all the others were raised for: the SDK wraps a refused connection three times."""
+    while inner := problem.__cause__ or problem.__context__:
+        problem = inner
+    return problem
 
 
 def _explanation(problem: Exception) -> str:
