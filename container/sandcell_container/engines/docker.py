@@ -24,6 +24,7 @@ from docker.types import LogConfig, Mount
 
 from sandcell_container.engine import Probe, Record
 from sandcell_container.engines.boot import Place, new_boot
+from sandcell_container.engines.docker_failure import RUNTIME_IMAGE, failure_of
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.file_tree import remove_tree
 from sandcell_container.guest.boot import GuestBoot
@@ -38,9 +39,7 @@ if TYPE_CHECKING:
     from sandcell_container.engines.settings import EngineSettings
     from sandcell_container.spec import SandboxSpec, Status
 
-__all__ = ["RUNTIME_IMAGE", "DockerEngine"]
-
-RUNTIME_IMAGE = "sandcell-runtime:slim"
+__all__ = ["DockerEngine"]
 
 _PROBE_TIMEOUT = 5
 _CALL_TIMEOUT = 60
@@ -150,7 +149,7 @@ class DockerEngine:
                 _check_is_here(client)
                 yield client
         except (docker.errors.DockerException, requests.exceptions.RequestException) as problem:
-            raise _failure(problem) from problem
+            raise failure_of(problem) from problem
 
     def _boot(self, spec: SandboxSpec) -> GuestBoot:
         boot = new_boot(
@@ -362,48 +361,3 @@ def _remove_abandoned(client: docker.DockerClient, folder: Path) -> None:
 def _write_private(path: Path, data: bytes) -> None:
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(data)
-
-
-# --- failures
-
-
-def _failure(problem: Exception) -> SandcellError:
-    """Return what a failure of the SDK or the daemon means to a caller."""
-    text = _explanation(problem)
-    match problem:
-        case docker.errors.ImageNotFound():
-            return error(
-                ErrorCode.IMAGE_NOT_FOUND,
-                f"Docker has no image for this: {text}",
-                hint=f"build {RUNTIME_IMAGE} from a source tree, as container/image/Dockerfile says at its head",
-            )
-        case docker.errors.APIError() if problem.status_code == 409:
-            return error(
-                ErrorCode.EXISTS,
-                f"a sandbox of this name exists already: {text}",
-                hint="connect to it, or remove it first: sandcell rm NAME",
-            )
-        case docker.errors.APIError():
-            return error(
-                ErrorCode.START_FAILED, f"Docker refused: {text}", hint="see the log of the Docker daemon"
-            )
-        case requests.exceptions.Timeout():
-            return error(ErrorCode.START_TIMEOUT, "Docker did not answer in time", hint="try again")
-        case _:
-            return error(
-                ErrorCode.ENGINE_UNAVAILABLE,
-                f"no Docker daemon answers: {_innermost(problem)}",
-                hint='start Docker, or let this user into its group, or use engine="local"',
-            )
-
-
-def _innermost(problem: BaseException) -> BaseException:
-    """Return what all the others were raised for: the SDK wraps a refused connection three times."""
-    while inner := problem.__cause__ or problem.__context__:
-        problem = inner
-    return problem
-
-
-def _explanation(problem: Exception) -> str:
-    said = problem.explanation if isinstance(problem, docker.errors.APIError) else None
-    return str(said or problem)[:_LOG_SHOWN]
