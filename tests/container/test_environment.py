@@ -5,22 +5,20 @@ import subprocess
 import sys
 import venv
 import zipfile
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from sandcell_container.engines.environment import (
     base_environment,
     calling_environment,
+    check_readable,
     is_below,
     make_venv,
     minimal_cover,
     query_environment,
 )
-from sandcell_container.errors import ErrorCode, InvalidRequest
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from sandcell_container.errors import ErrorCode, InvalidRequest, SandcellError
 
 
 def run_in(folder: Path, program: str) -> str:
@@ -106,3 +104,20 @@ def test_a_cover_names_each_folder_once() -> None:
     folders = ["/opt/x/lib", "/opt/x", "/usr/lib/python3", "/opt/x-ray", "/opt/x"]
     assert minimal_cover(folders, covered=("/usr",)) == ["/opt/x", "/opt/x-ray"]
     assert minimal_cover([], covered=()) == []
+
+
+def test_an_environment_closed_to_others_is_refused_or_told(tmp_path: Path) -> None:
+    venv.create(tmp_path / "made", with_pip=False, symlinks=True)
+    tmp_path.chmod(0o755)
+    made = query_environment(str(tmp_path / "made" / "bin" / "python"))
+    package = Path(made.site_dirs[0]) / "closed_package"
+    package.mkdir()
+    runtime = tmp_path / "runtime"
+    runtime.mkdir()
+    assert check_readable(made, str(runtime)) == ()
+    package.chmod(0o700)
+    assert "closed_package" in check_readable(made, str(runtime))[0]
+    (tmp_path / "made" / "lib").chmod(0o700)
+    with pytest.raises(SandcellError, match="lib") as caught:
+        check_readable(made, str(runtime))
+    assert "chmod -R o+rX" in caught.value.hint

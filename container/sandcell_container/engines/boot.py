@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from sandcell_container.engine import Record
-    from sandcell_container.engines.limits import AppliedLimits
     from sandcell_container.spec import SandboxSpec
 
 __all__ = ["Place", "new_boot", "spawner_command", "spawner_path"]
@@ -74,10 +73,10 @@ def spawner_path() -> Path:
 
 
 def spawner_command(
-    python: str, path: str, mode: Literal["marks", "keepers"], limits: AppliedLimits
+    python: str, path: str, mode: Literal["marks", "keepers"], limits: dict[str, int]
 ) -> tuple[str, ...]:
     """Return the command of a spawner at `path` that finds its socket at descriptor 3.
 
     "marks" tells process trees apart by namespaces, which needs CAP_SYS_ADMIN; "keepers" by processes of its own.
     """
-    return (python, "-I", "-S", path, "3", mode, json.dumps({"limits": limits.spawner}))
+    return (python, "-I", "-S", path, "3", mode, json.dumps({"limits": limits}))

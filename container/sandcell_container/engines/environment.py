@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ __all__ = [
     "PythonEnvironment",
     "base_environment",
     "calling_environment",
+    "check_readable",
     "is_below",
     "make_venv",
     "minimal_cover",
@@ -102,6 +104,52 @@ def make_venv(folder: Path, environment: PythonEnvironment, *, inside: str) -> N
     pip = scripts / "pip"
     pip.write_text(f"#!{inside}/bin/python\nimport runpy\nrunpy.run_module('pip', run_name='__main__')\n")
     pip.chmod(0o755)
+
+
+def check_readable(environment: PythonEnvironment, runtime_dir: str) -> tuple[str, ...]:
+    """Check that any user of this machine can use `environment`, as far as its folders go, and what is in `runtime_dir`;
+    returns warnings about packages that only their owner can read.
+
+    Raises:
+        Unavailable (ENGINE_UNAVAILABLE): something of it is closed, as when it was made under umask 077.
+    """
+    folders = {*environment.roots, *_on_the_way(environment), runtime_dir}
+    runtime = [entry.path for entry in os.scandir(runtime_dir)]
+    closed = [path for path in (environment.executable, *sorted(folders), *runtime) if _is_closed(path)]
+    if closed:
+        raise error(
+            ErrorCode.ENGINE_UNAVAILABLE,
+            f"a sandbox's user may not read what its Python needs: {closed[0]}",
+            hint=f"open it for reading: chmod -R o+rX {closed[0]}; or use another environment: python=",
+            details={"closed": closed},
+        )
+    packages = [
+        entry.name
+        for site_dir in environment.site_dirs
+        for entry in os.scandir(site_dir)
+        if _is_closed(entry.path)
+    ]
+    return (f"closed to the sandbox's user: {', '.join(sorted(packages)[:10])}",) if packages else ()
+
+
+def _on_the_way(environment: PythonEnvironment) -> list[str]:
+    """Return the folders between the prefixes and the packages."""
+    found = list[str]()
+    for site_dir in environment.site_dirs:
+        folder = site_dir
+        while folder != environment.prefix and is_below(folder, environment.prefix):
+            found.append(folder)
+            folder = os.path.dirname(folder)
+    return found
+
+
+def _is_closed(path: str) -> bool:
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        return False  # a broken link, or a folder that never was: nothing is hidden
+    needed = stat.S_IROTH | stat.S_IXOTH if stat.S_ISDIR(mode) else stat.S_IROTH
+    return mode & needed != needed
 
 
 def base_environment(

@@ -22,6 +22,7 @@ from sandcell_container.engines.boot import Place, new_boot, spawner_command, sp
 from sandcell_container.engines.environment import (
     base_environment,
     calling_environment,
+    check_readable,
     is_below,
     make_venv,
     minimal_cover,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
     from sandcell_container.engine import Record
     from sandcell_container.engines.environment import PythonEnvironment
-    from sandcell_container.engines.limits import AppliedLimits
     from sandcell_container.engines.settings import EngineSettings
     from sandcell_container.registry import Entry
     from sandcell_container.spec import SandboxSpec
@@ -91,8 +91,12 @@ class LocalEngine:
         """Make the sandbox of `spec`. Errors: see `Engine.create`."""
         limits = apply_limits(spec.limits, strict=spec.strict)
         environment = query_environment(spec.python) if spec.python else self._environment
+        closed = self._check_readable(environment)
+        warnings = (*limits.warnings, *closed)
         try:
-            return self._host.create(spec, lambda entry: self._draw(spec, entry, environment, limits))
+            return self._host.create(
+                spec, lambda entry: self._draw(spec, entry, environment, limits.spawner, warnings)
+            )
         except SandcellError as failed:
             raise _translated(failed) from failed.__cause__
 
@@ -116,8 +120,17 @@ class LocalEngine:
     def _bwrap(self) -> bwrap.Bwrap:
         return bwrap.find_bwrap()
 
+    def _check_readable(self, environment: PythonEnvironment) -> tuple[str, ...]:
+        """Return warnings. Where this program's own user is the sandbox's there is nothing to check."""
+        return check_readable(environment, self._settings.guest.runtime_dir) if self._uids else ()
+
     def _draw(
-        self, spec: SandboxSpec, entry: Entry, environment: PythonEnvironment, limits: AppliedLimits
+        self,
+        spec: SandboxSpec,
+        entry: Entry,
+        environment: PythonEnvironment,
+        limits: dict[str, int],
+        warnings: tuple[str, ...],
     ) -> Blueprint:
         roots = _roots(self._environment, environment)
         venv = _venv_inside(roots)
@@ -140,7 +153,7 @@ class LocalEngine:
                 venv=venv, environment=environment, home=place.home, user=_USER, temp="/tmp"
             ),
             isolation=_isolation(entry.uid, seccomp=view.seccomp is not None),
-            warnings=limits.warnings,
+            warnings=warnings,
             settings=self._settings.guest_settings,
         )
         line = bwrap.build_line(view, place=self._place)
@@ -181,6 +194,7 @@ class LocalEngine:
     def _try(self) -> str | None:
         """Run `true` in a sandbox without files; returns None when it ran, else what was said instead."""
         bubblewrap = self._bwrap
+        self._check_readable(self._environment)
         line = bwrap.build_line(self._view(_roots(self._environment)), place=self._place)
         identity = self._uids.start if self._uids else None
         program = _program(bubblewrap, line, ("/usr/bin/true",), identity=identity)

@@ -102,7 +102,9 @@ class ProcessEngine:
             warnings=(_WARNING, *limits.warnings),
             settings=self._settings.guest_settings,
         )
-        command = spawner_command(self._environment.executable, str(spawner_path()), "keepers", limits)
+        command = spawner_command(
+            self._environment.executable, str(spawner_path()), "keepers", limits.spawner
+        )
         launch = Launch(
             boot=boot,
             module=guest.module,
