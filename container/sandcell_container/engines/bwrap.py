@@ -170,7 +170,7 @@ class Line:
 
 
 def build_line(view: View, *, place: str | None) -> Line:
-    """Return the options that make the sandbox of `view`. Source: docs/design, the engine `local`."""
+    """Return the options that make the sandbox of `view`. Source: docs/design/002-the-engine-local.md"""
     line = Line(place)
     _add_isolation(line, view)
     _add_system(line, view)
