@@ -85,12 +85,15 @@ class Bundle:
 
         A part is left out whole: half an image is none. Where nothing remains a text says so.
         """
+        left_out = take_number(take_object(self.metadata, "sandcell"), "left_out")
+        if left_out:  # by our runtime, which put the text in its place
+            return self, [Truncated(stream="result", bytes=left_out, total_bytes=left_out)]
         sizes = {mime: _size(value) for mime, value in self.data.items()}
         over = [Truncated(stream=m, bytes=n, total_bytes=n) for m, n in sizes.items() if n > limits.of(m)]
         if not over:
             return self, over
-        left_out = {event.stream for event in over}
-        kept = {mime: value for mime, value in self.data.items() if mime not in left_out}
+        dropped = {event.stream for event in over}
+        kept = {mime: value for mime, value in self.data.items() if mime not in dropped}
         notes = [
             f"[{e.stream} of {e.bytes} bytes left out: the limit is {limits.of(e.stream)}]" for e in over
         ]

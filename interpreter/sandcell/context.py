@@ -365,5 +365,4 @@ class Contexts:
     def _kernel_request(self, request: CreateContext) -> KernelRequest:
         env = merge_env(self._env, request.env)
         cwd = os.path.join(self._workdir, request.cwd)
-        # A display twice over its bound is worth a note, not a message that would cost the kernel.
-        return KernelRequest(env=env, cwd=cwd, max_part=self._config.max_message // 4)
+        return KernelRequest(env=env, cwd=cwd, max_frame=self._config.max_message)

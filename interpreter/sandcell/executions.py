@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import UnsetType
@@ -20,7 +21,7 @@ from sandcell_container.journal import Journal, JournalLimits
 from sandcell_kernel.wire import new_message
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from sandcell.config import Config
     from sandcell.context import Contexts
@@ -51,6 +52,7 @@ class Execution:
         *,
         journal: Journal,
         timeout: float | None,
+        on_over: Callable[[Execution], None],
     ) -> None:
         self.id = execution_id
         self.context_id = context_id
@@ -60,7 +62,9 @@ class Execution:
         self._created_at = time.time()
         self._started_at: float | None = None
         self._run: Run | None = None
+        self._on_over = on_over
         self._over = asyncio.Event()
+        self._closed = False
 
     @property
     def origin(self) -> str:
@@ -90,7 +94,7 @@ class Execution:
 
     def record(self, events: Iterable[Event]) -> None:
         """Append events to the journal; the one that ends the run ends its followers."""
-        for event in events:
+        for event in events if not self._closed else ():
             kind, flags, data = encode(event)
             self.journal.append(kind, data, flags=flags)
             if isinstance(event, Started):
@@ -98,6 +102,12 @@ class Execution:
             elif isinstance(event, Ended | Failed):
                 self.journal.end()
                 self._over.set()
+                self._on_over(self)
+
+    def close(self) -> None:
+        """Give back its journal; what comes later still is dropped."""
+        self._closed = True
+        self.journal.close()
 
     async def wait(self) -> None:
         """Return when it has ended. Cancelling leaves it running."""
@@ -150,6 +160,7 @@ class Executions:
             spill_dir=spill_dir,
         )
         self._records: dict[str, Execution] = {}
+        self._ended: deque[Execution] = deque()
 
     def start(self, request: CreateExecution) -> Execution:
         """Run code in the context that `request` names, its own (`fresh`), or the sandbox's for the language.
@@ -194,8 +205,8 @@ class Executions:
             request,
             journal=Journal(self._epoch, self._limits),
             timeout=self._timeout_of(request),
+            on_over=self._keep,
         )
-        self._make_room()
         self._records[execution_id] = execution
         return execution
 
@@ -213,7 +224,7 @@ class Executions:
     def close(self) -> None:
         """Give back every journal, and end who follows them."""
         for execution in self._records.values():
-            execution.journal.close()
+            execution.close()
         self._records.clear()
 
     def _known(self, request: CreateExecution) -> Execution | None:
@@ -226,14 +237,14 @@ class Executions:
             )
         return execution
 
-    def _make_room(self) -> None:
-        surplus = len(self._records) - self._config.max_records
-        if surplus < 0:
-            return
-        ended = [execution for execution in self._records.values() if execution.end is not None]
-        for execution in ended[: max(len(ended) - self._config.max_records + 1, 0)]:
-            del self._records[execution.id]
-            execution.journal.close()
+    def _keep(self, execution: Execution) -> None:
+        """Keep the record of a run that has ended, and drop the oldest over the bound."""
+        self._ended.append(execution)
+        if len(self._ended) > self._config.max_records:
+            oldest = self._ended.popleft()
+            oldest.close()
+            if self._records.get(oldest.id) is oldest:
+                del self._records[oldest.id]
 
     def _timeout_of(self, request: CreateExecution) -> float | None:
         _check_seconds(request.queue_timeout, "queue_timeout")

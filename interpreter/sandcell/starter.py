@@ -28,12 +28,12 @@ _ANSWER_SIZE = 64 * 2**10
 class KernelRequest:
     """What the interpreter is to be born with: its whole environment, its folder, its bounds.
 
-    `max_part` is how many characters of one MIME type of a display it may send.
+    `max_frame` is how many bytes one part of a message may have.
     """
 
     env: Mapping[str, str]
     cwd: str
-    max_part: int
+    max_frame: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ class PlainStarter:
 
     async def start(self, request: KernelRequest) -> StartedKernel:
         connection = new_connection()
-        told = {"connection": connection.to_dict(), "settings": {"max_part": request.max_part}}
+        told = {"connection": connection.to_dict(), "settings": {"max_frame": request.max_frame}}
         ready, words, job = await self._spawn(request, json.dumps(told).encode())
         try:
             async with asyncio.timeout(self._timeout):

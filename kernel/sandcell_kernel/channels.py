@@ -30,6 +30,8 @@ _SOCKETS: dict[Channel, int] = {
     "stdin": zmq.DEALER,
     "iopub": zmq.SUB,
 }
+# Plain numbers: the enum arithmetic of pyzmq costs more than the calls that it is for.
+_NOBLOCK, _POLLIN = int(zmq.NOBLOCK), int(zmq.POLLIN)
 _BATCH = 64  # messages in one go, before the loop gets its turn
 _RECONNECT_MS = 5  # the default of 100 is what a kernel that is a little late would cost
 
@@ -140,10 +142,10 @@ class KernelChannels:
         """
         socket = self._sockets[channel]
         try:
-            socket.send_multipart(self._signer.pack(message), zmq.NOBLOCK)
+            socket.send_multipart(self._signer.pack(message), _NOBLOCK)
         except zmq.Again:
             raise error(ErrorCode.BUSY, f"the kernel does not read its {channel} channel") from None
-        if int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+        if int(socket.getsockopt(zmq.EVENTS)) & _POLLIN:
             self._loop.call_soon(self._drain, channel)
 
     def drain(self) -> None:
@@ -201,7 +203,7 @@ class KernelChannels:
             if socket is None:  # closed by what a message led to
                 return False
             try:
-                frames = socket.recv_multipart(zmq.NOBLOCK)
+                frames = socket.recv_multipart(_NOBLOCK)
             except zmq.Again:
                 return False
             try:
@@ -215,7 +217,7 @@ class KernelChannels:
     def _drain_monitor(self, channel: Channel) -> None:
         while (monitor := self._monitors.get(channel)) is not None:
             try:
-                monitor.recv_multipart(zmq.NOBLOCK)
+                monitor.recv_multipart(_NOBLOCK)
             except zmq.Again:
                 return
             self._on_disconnect(channel)

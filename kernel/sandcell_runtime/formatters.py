@@ -1,15 +1,12 @@
-"""Plain data about results: what of a value is safe as JSON, and what is too large to be sent at all.
-
-Nothing here raises into the user's cell, and nothing is added to a bundle unless the request asked for it.
-"""
+"""Results as plain data: the value of a run, where it is safe as JSON. Only for requests that ask for it."""
 
 from __future__ import annotations
 
 import json
 import math
-from typing import Any, cast
+from typing import cast
 
-__all__ = ["VALUE_MIME", "NotPlain", "bound_bundle", "plain_value"]
+__all__ = ["VALUE_MIME", "NotPlain", "plain_value"]
 
 VALUE_MIME = "application/vnd.sandcell.value+json"
 MAX_VALUE_BYTES = 2**20
@@ -88,19 +85,3 @@ def _encodable(text: str) -> str:
         except UnicodeEncodeError:  # a lone surrogate, which no JSON text can carry
             raise NotPlain from None
     return text
-
-
-def bound_bundle(data: dict[str, Any], limit: int) -> dict[str, Any]:
-    """Return the MIME bundle without the values longer than `limit`, and a text that says what was left out.
-
-    A message over the guest's bound would cost the whole kernel, so such a value never leaves the process.
-    """
-    left_out = [
-        mime for mime, value in data.items() if isinstance(value, (str, bytes)) and len(value) > limit
-    ]
-    if not left_out:
-        return data
-    kept = {mime: value for mime, value in data.items() if mime not in left_out}
-    notes = [f"[{mime} of {len(data[mime])} bytes left out: the limit is {limit}]" for mime in left_out]
-    kept.setdefault("text/plain", "\n".join(notes))
-    return kept

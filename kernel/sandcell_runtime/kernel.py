@@ -16,11 +16,12 @@ from ipykernel._version import __version__, version_info
 from ipykernel.displayhook import ZMQShellDisplayHook
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
-from ipykernel.zmqshell import ZMQDisplayPublisher, ZMQInteractiveShell
+from ipykernel.zmqshell import ZMQInteractiveShell
 from traitlets import Type, Unicode
 
-from sandcell_runtime.formatters import VALUE_MIME, NotPlain, bound_bundle, plain_value
+from sandcell_runtime.formatters import VALUE_MIME, NotPlain, plain_value
 from sandcell_runtime.scope import CwdRefused, applied_cwd, applied_env
+from sandcell_runtime.session import BoundedSession
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
@@ -38,7 +39,6 @@ class DisplayHook(ZMQShellDisplayHook):
     """Publishes the main result, with its plain value where the request wants it."""
 
     want_value = False
-    max_part = 2**25
     _value: tuple[object, ...] = ()
 
     def compute_format_data(self, result: object) -> Any:
@@ -46,25 +46,15 @@ class DisplayHook(ZMQShellDisplayHook):
         return cast("Any", super().compute_format_data(result))
 
     def write_format_data(self, format_dict: dict[str, Any], md_dict: dict[str, Any] | None = None) -> None:
-        super().write_format_data(bound_bundle(format_dict, self.max_part), md_dict)
+        super().write_format_data(format_dict, md_dict)
         # After super(): the history keeps `format_dict`, and a saved notebook must not carry our MIME.
         if self._value and self.msg:
             self.msg["content"]["data"][VALUE_MIME] = self._value[0]
         self._value = ()
 
 
-class DisplayPublisher(ZMQDisplayPublisher):
-    """Publishes displays that fit into a message."""
-
-    max_part = DisplayHook.max_part
-
-    def publish(self, data: dict[str, Any], *args: Any, **kwargs: Any) -> None:
-        super().publish(bound_bundle(data, self.max_part), *args, **kwargs)
-
-
 class Shell(ZMQInteractiveShell):
     displayhook_class = Type(DisplayHook)
-    display_pub_class = Type(DisplayPublisher)
 
     def init_environment(self) -> None:
         """Leave the environment as it was given: stock forces colours and pagers on every child process."""
@@ -193,15 +183,14 @@ class KernelApp(IPKernelApp):
 def make_app(connection: Mapping[str, Any], settings: Mapping[str, Any]) -> KernelApp:
     """Return the application with every socket bound and its threads running; `start()` serves until the end.
 
-    `connection` is a connection file's content. `settings`: `max_part`, characters of one MIME value of a display.
+    `connection` is a connection file's content. `settings`: `max_frame`, bytes that a part of a message may have.
     """
     app = KernelApp.instance()
-    app.session.key = str(connection["key"]).encode()
+    app.session = BoundedSession(parent=app, key=str(connection["key"]).encode())
+    app.session.max_frame = settings["max_frame"]
     for name in ("transport", "ip", "shell_port", "iopub_port", "stdin_port", "hb_port", "control_port"):
         setattr(app, name, connection[name])
     app.initialize(["--HistoryManager.hist_file=:memory:", "--HistoryManager.db_cache_size=100"])
-    shell: Any = app.shell
-    shell.displayhook.max_part = shell.display_pub.max_part = settings["max_part"]
     return app
 
 

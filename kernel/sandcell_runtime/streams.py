@@ -32,7 +32,7 @@ class KernelStream(OutStream):
     flush_timeout = 60
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._taking = threading.Lock()
+        self._taking = threading.RLock()  # a signal handler that prints may interrupt its holder
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._held = 0
         super().__init__(*args, **kwargs)
