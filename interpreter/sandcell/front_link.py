@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import socket
-import struct
 from typing import TYPE_CHECKING, Any
 
 from tornado.httpclient import HTTPClientError, HTTPRequest
@@ -18,7 +17,7 @@ from sandcell.client.protocol import error_of, path_of
 from sandcell_container.errors import ErrorCode, error
 from sandcell_container.frames import Cursor
 from sandcell_container.unix_address import connect_address
-from sandcell_kernel.websocket import pack_v1, unpack_v1
+from sandcell_kernel.websocket import FRONT_SUBPROTOCOL, pack_v1, unpack_placed, unpack_v1
 from sandcell_kernel.wire import BadMessage
 
 if TYPE_CHECKING:
@@ -28,12 +27,10 @@ if TYPE_CHECKING:
 
     from sandcell_kernel.wire import Channel, Message
 
-__all__ = ["FRONT_SUBPROTOCOL", "FrontLink"]
+__all__ = ["FrontLink"]
 
 log = logging.getLogger(__name__)
 
-FRONT_SUBPROTOCOL = "v1.front.sandcell"
-_PLACE = struct.Struct("<QQ")  # seq and offset of the front's journal
 _MAX_FAILURES = 3  # connections in a row that broke before the guest said anything
 _CLOSE_S = 0.5
 
@@ -148,11 +145,11 @@ class FrontLink:
         if isinstance(frame, str):
             self._take_note(json.loads(frame))
             return
-        seq, offset = _PLACE.unpack_from(frame)
-        if self._cursor is not None:
-            self._cursor = Cursor(self._cursor.epoch, seq, offset)
         try:
-            self._on_message(*unpack_v1(frame[_PLACE.size :]))
+            placed = unpack_placed(frame)
+            if self._cursor is not None:
+                self._cursor = Cursor(self._cursor.epoch, placed.seq, placed.offset)
+            self._on_message(*unpack_v1(placed.frame))
         except BadMessage as problem:
             log.warning("dropped a message of the sandbox: %s", problem)
 

@@ -1,6 +1,6 @@
-"""Jupyter messages as WebSocket frames: the v1 framing and the default framing. No connection is known here.
+"""Jupyter messages as WebSocket frames: the v1 framing, ours above it, and the default framing. No connection here.
 
-Source: https://jupyter-server.readthedocs.io/en/latest/developers/websocket-protocols.html; measured bytes are in
+Source: docs/protocol.md for ours; https://jupyter-server.readthedocs.io/en/latest/developers/websocket-protocols.html; measured bytes are in
 the tests.
 """
 
@@ -8,14 +8,25 @@ from __future__ import annotations
 
 import struct
 from itertools import accumulate, pairwise
-from typing import get_args
+from typing import NamedTuple, get_args
 
 import msgspec
 
 from sandcell_kernel.wire import EMPTY, BadMessage, Channel, ChannelMessage, Message
 
-__all__ = ["V1_SUBPROTOCOL", "pack_default", "pack_v1", "unpack_default", "unpack_v1"]
+__all__ = [
+    "FRONT_SUBPROTOCOL",
+    "V1_SUBPROTOCOL",
+    "Placed",
+    "pack_default",
+    "pack_placed",
+    "pack_v1",
+    "unpack_default",
+    "unpack_placed",
+    "unpack_v1",
+]
 
+FRONT_SUBPROTOCOL = "v1.front.sandcell"
 V1_SUBPROTOCOL = "v1.kernel.websocket.jupyter.org"
 _CHANNELS: dict[bytes, Channel] = {name.encode(): name for name in get_args(Channel)}
 _FIXED_PARTS = 5  # channel, header, parent_header, metadata, content
@@ -60,6 +71,30 @@ def _channel(name: bytes) -> Channel:
     if channel is None:
         raise BadMessage(f"there is no channel {name[:40]!r}")
     return channel
+
+
+class Placed(NamedTuple):
+    """A v1 frame and the place after it in the journal that it comes from."""
+
+    seq: int
+    offset: int
+    frame: bytes
+
+
+_PLACE = struct.Struct("<QQ")
+
+
+def pack_placed(seq: int, offset: int, frame: bytes) -> bytes:
+    """Return what goes down to our own end: the place, and the v1 frame."""
+    return _PLACE.pack(seq, offset) + frame
+
+
+def unpack_placed(data: bytes) -> Placed:
+    """Read what `pack_placed` made. Raises BadMessage where it is too short; the frame is not looked at."""
+    if len(data) < _PLACE.size:
+        raise BadMessage(f"a frame of {len(data)} bytes has no place")
+    seq, offset = _PLACE.unpack_from(data)
+    return Placed(seq, offset, data[_PLACE.size :])
 
 
 class _DefaultFrame(msgspec.Struct):

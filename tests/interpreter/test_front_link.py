@@ -18,14 +18,21 @@ from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 from sandcell.api import CreateFront
 from sandcell.config import Config
-from sandcell.front_link import FRONT_SUBPROTOCOL, FrontLink
+from sandcell.front_link import FrontLink
 from sandcell.guest.front_handlers import FrontChannels, FrontHandler, FrontsHandler
 from sandcell.guest.fronts import Fronts, Rooms
 from sandcell.guest.leases import Leases
 from sandcell_container.errors import ErrorCode, SandcellError
 from sandcell_container.frames import Kind
 from sandcell_container.unix_address import listen_at
-from sandcell_kernel.websocket import V1_SUBPROTOCOL, pack_default, pack_v1, unpack_default, unpack_v1
+from sandcell_kernel.websocket import (
+    FRONT_SUBPROTOCOL,
+    V1_SUBPROTOCOL,
+    pack_default,
+    pack_v1,
+    unpack_default,
+    unpack_v1,
+)
 from sandcell_kernel.wire import ChannelMessage, new_message
 
 if TYPE_CHECKING:

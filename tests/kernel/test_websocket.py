@@ -5,7 +5,14 @@ import struct
 
 import pytest
 
-from sandcell_kernel.websocket import pack_default, pack_v1, unpack_default, unpack_v1
+from sandcell_kernel.websocket import (
+    pack_default,
+    pack_placed,
+    pack_v1,
+    unpack_default,
+    unpack_placed,
+    unpack_v1,
+)
 from sandcell_kernel.wire import BadMessage, Message, new_message
 
 MESSAGE = Message(b'{"h":1}', b"{}", b"{}", b'{"c":2}', [b"\xff\x00\x01"])
@@ -51,6 +58,14 @@ def v1(*numbers: int, tail: bytes = b"") -> bytes:
 def test_bad_v1_frames_are_refused(frame: bytes) -> None:
     with pytest.raises(BadMessage):
         unpack_v1(frame)
+
+
+def test_a_placed_frame_has_sixteen_bytes_before_it() -> None:
+    frame = pack_placed(3, 500, b"frame")
+    assert frame == (3).to_bytes(8, "little") + (500).to_bytes(8, "little") + b"frame"
+    assert unpack_placed(frame) == (3, 500, b"frame")
+    with pytest.raises(BadMessage):
+        unpack_placed(frame[:15])
 
 
 def test_default_frame_without_buffers_is_one_json_object() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import struct
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,7 +18,14 @@ from sandcell.failure import failure_of
 from sandcell.guest.request import ApiHandler, check_token
 from sandcell_container.errors import CODES, SandcellError
 from sandcell_container.frames import Cursor, Kind
-from sandcell_kernel.websocket import V1_SUBPROTOCOL, pack_default, unpack_default, unpack_v1
+from sandcell_kernel.websocket import (
+    FRONT_SUBPROTOCOL,
+    V1_SUBPROTOCOL,
+    pack_default,
+    pack_placed,
+    unpack_default,
+    unpack_v1,
+)
 from sandcell_kernel.wire import BadMessage
 
 if TYPE_CHECKING:
@@ -30,12 +36,10 @@ if TYPE_CHECKING:
     from sandcell_container.frames import Entry
     from sandcell_kernel.wire import ChannelMessage
 
-__all__ = ["FRONT_SUBPROTOCOL", "FrontChannels", "FrontHandler", "FrontsHandler"]
+__all__ = ["FrontChannels", "FrontHandler", "FrontsHandler"]
 
 log = logging.getLogger(__name__)
 
-FRONT_SUBPROTOCOL = "v1.front.sandcell"
-_PLACE = struct.Struct("<QQ")  # seq and offset of the front's journal
 _GOING_AWAY = 1001
 _BAD_DATA = 1007
 _INTERNAL = 1011
@@ -62,7 +66,7 @@ class _FrontFraming:
     has_notes = True
 
     def down(self, entry: Entry) -> str | bytes:
-        return _PLACE.pack(entry.seq, entry.offset) + entry.data
+        return pack_placed(entry.seq, entry.offset, entry.data)
 
     def up(self, frame: str | bytes) -> ChannelMessage:
         return _read_v1(frame)
