@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from msgspec import UNSET, UnsetType
 
 from sandcell.api import CreateContext, CreateExecution, ExecRequest
+from sandcell.environment import check_env
 from sandcell.results import ExecutionError, Result
 from sandcell_container.errors import ErrorCode, error
 from sandcell_container.ids import check_id, new_id
@@ -29,7 +29,6 @@ __all__ = [
     "OnBusy",
     "OnDisconnect",
     "RunOptions",
-    "check_env",
     "check_timeout",
     "given_id",
     "make_command",
@@ -46,7 +45,6 @@ NOT_GIVEN = UNSET
 OnBusy = Literal["wait", "reject"]
 OnDisconnect = Literal["continue", "interrupt"]
 
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _ON_RELEASE = ("remove", "stop", "keep")
 
 
@@ -66,25 +64,6 @@ def check_timeout(timeout: float | NotGiven | None, *, what: str = "timeout") ->
             details={"field": what},
         )
     return float(timeout)
-
-
-def check_env(env: Mapping[str, str | None] | None, *, what: str = "env") -> dict[str, str | None] | None:
-    """Return `env` as plain data.
-
-    Raises:
-        InvalidRequest (INVALID_ENV_NAME): a name is none, or its value holds a NUL.
-    """
-    if env is None:
-        return None
-    for name, value in env.items():
-        if _ENV_NAME.fullmatch(name) is None or "\0" in (value or ""):
-            raise error(
-                ErrorCode.INVALID_ENV_NAME,
-                f"{what} has the variable {name[:80]!r}, which cannot be one",
-                hint="letters, digits and _, not beginning with a digit; no NUL in the value",
-                details={"name": name[:80]},
-            )
-    return dict(env)
 
 
 def given_id(text: str | None, *, prefix: Any, what: str) -> str:
@@ -159,7 +138,7 @@ def make_execution(
         language=language,
         context=context if context is None else check_id(context, what="id of a context"),
         fresh=fresh,
-        env=check_env(env),
+        env=None if env is None else dict(check_env(env)),
         cwd=cwd,
         timeout=check_timeout(timeout),
         queue_timeout=None if isinstance(queue, UnsetType) else queue,
@@ -186,7 +165,7 @@ def make_context(
         language=language,
         id=given_id(id, prefix="ctx", what="id of a context"),
         cwd=cwd,
-        env=check_env(env),
+        env=None if env is None else dict(check_env(env)),
         memory=None if memory is None else parse_size(memory, what="memory"),
     )
 
@@ -213,7 +192,7 @@ def make_command(
         command=_text(words, what="command") if isinstance(words, str) else words,
         id=new_id("exe"),
         cwd=cwd,
-        env=check_env(env),
+        env=None if env is None else dict(check_env(env)),
         stdin=stdin.encode() if isinstance(stdin, str) else stdin,
         timeout=check_timeout(timeout),
         max_output=max_output,
@@ -292,7 +271,7 @@ def make_spec(config: Config, guest: GuestCommand, image: str | None, options: C
     _check_options(options)
     sandbox_id = new_id("sbx")
     name = options.get("name")
-    env = check_env(options.get("env")) or {}
+    env = check_env(options.get("env") or {})
     start = check_timeout(options.get("start_timeout", config.start_timeout), what="start_timeout")
     return SandboxSpec(
         id=sandbox_id,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from msgspec import UnsetType
 
 from sandcell.api import ExecRequest
+from sandcell.environment import merge_env
 from sandcell.guest.request import ApiHandler
 from sandcell.guest.stream import send_journal
 from sandcell_container.errors import ErrorCode, error
@@ -18,38 +18,12 @@ from sandcell_container.guest.exec import start_exec
 from sandcell_container.ids import check_id, new_id
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from sandcell.config import Config
     from sandcell_container.guest.boot import GuestBoot
     from sandcell_container.guest.exec import Exec
     from sandcell_container.guest.spawn import Spawner
 
-__all__ = ["Commands", "ExecHandler", "merge_env"]
-
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-
-
-def merge_env(base: Mapping[str, str], changes: Mapping[str, str | None] | None) -> dict[str, str]:
-    """Return `base` with `changes`; a value of None takes the variable away.
-
-    Raises:
-        InvalidRequest (INVALID_ENV_NAME): a name is none, or its value holds a NUL.
-    """
-    merged = dict(base)
-    for name, value in (changes or {}).items():
-        if _ENV_NAME.fullmatch(name) is None or "\0" in (value or ""):
-            raise error(
-                ErrorCode.INVALID_ENV_NAME,
-                f"{name[:80]!r} cannot be a variable",
-                hint="letters, digits and _, not beginning with a digit; no NUL in the value",
-                details={"name": name[:80]},
-            )
-        if value is None:
-            merged.pop(name, None)
-        else:
-            merged[name] = value
-    return merged
+__all__ = ["Commands", "ExecHandler"]
 
 
 class Commands:
