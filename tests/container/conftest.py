@@ -49,7 +49,8 @@ def bwrap_line(prefix: str, spawner: str, workdir: str, fd: int, settings: str) 
             "/dev",
         ),
         *("--tmpfs", "/tmp", "--bind", workdir, "/workspace", "--ro-bind", prefix, sys.base_prefix),
-        *("--ro-bind", spawner, "/run/spawner.py", "--"),
+        *("--ro-bind", spawner, "/run/spawner.py", "--size", str(2**20), "--tmpfs", "/small"),
+        *("--remount-ro", "/dev", "--remount-ro", "/", "--"),
         *(os.path.realpath(sys.executable), "-I", "-S", "/run/spawner.py", str(fd), "marks", settings),
     ]
 

@@ -624,8 +624,8 @@ class Relay:
         ends = [until for kept in self.jobs.values() for until in kept.calls.values()]
         return max(0, int((min(ends) - time.monotonic()) * 1000) + 1) if ends else None
 
-    def hire(self) -> Kept:
-        """Fork a keeper. Raises OSError where there can be no more processes."""
+    def hire(self, received: Sequence[int] = ()) -> Kept:
+        """Fork a keeper, without the descriptors just `received`. Raises OSError where no more can be forked."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.oom.raise_for_child()
         try:
@@ -634,6 +634,7 @@ class Relay:
             self.oom.restore()
         if pid == 0:
             ours.close()
+            close_all(received)
             self.be_keeper(Channel(theirs))
         theirs.close()
         kept = Kept(pid, Channel(ours))
@@ -684,7 +685,7 @@ class Relay:
 
     def start(self, job: str, message: bytes, fds: list[int]) -> None:
         try:
-            kept, self.spare = self.spare or self.hire(), None
+            kept, self.spare = self.spare or self.hire(fds), None
         except OSError as problem:
             self.channel.send(f"failed {job} {problem.errno} exec")
             return

@@ -1,0 +1,456 @@
+"""Files of the sandbox, for the guest: everything is done by a worker that has the user's rights and no others.
+
+The guest gets open descriptors of regular files and moves the bytes itself. It never opens a path, and it believes
+the worker nothing that could hurt: what is opened is looked at again, answers have a bounded time and a fixed shape.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+import socket
+import stat
+import struct
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+
+import msgspec
+
+from sandcell_container.errors import ErrorCode, SandcellError, error
+from sandcell_container.file_info import FileInfo
+from sandcell_container.guest.spawn import Start
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from sandcell_container.guest.boot import GuestBoot
+    from sandcell_container.guest.spawn import Job, Spawner
+
+__all__ = ["Files", "ReadableFile"]
+
+_T = TypeVar("_T")
+
+# Read while the guest is imported: once it has entered a sandbox it no longer sees its own files.
+_WORKER = Path(__file__).with_name("files_worker.py").read_text("utf-8")
+_LONGEST_RECORD = 2**18
+_LONGEST_PATH = 4095  # PATH_MAX without its NUL
+_CHUNK = 2**18
+_FDS_AT_MOST = 1
+
+
+class ReadableFile:
+    """A regular file that is open: `chunks` yields its bytes once. Give it back with `aclose`."""
+
+    def __init__(self, info: FileInfo, fd: int) -> None:
+        self.info = info
+        self.chunks: AsyncIterator[bytes] = self._read()
+        self._fd = fd
+
+    async def aclose(self) -> None:
+        """Close the file. Twice is fine."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    async def _read(self) -> AsyncIterator[bytes]:
+        """No more than the size it was opened with, so that who was told a length gets it; but files of /proc say
+        0 and hold more."""
+        left = self.info.size or 2**63
+        while left > 0 and self._fd >= 0:
+            try:
+                data = os.read(self._fd, min(_CHUNK, left))
+            except OSError as problem:
+                raise _error_of(problem.errno or errno.EIO, self.info.path) from problem
+            if not data:
+                return
+            left -= len(data)
+            yield data
+            await asyncio.sleep(0)  # the disk never blocks the loop for longer than one chunk
+
+
+class Files:
+    """The files that user code sees, with its rights. Paths that are not absolute count from the working directory.
+
+    An async context manager: leaving it ends the worker. The worker is started when it is first needed, and again
+    after it died or let a request wait for more than `deadline_s` seconds.
+
+    Every call raises SandcellError: FILE_NOT_FOUND; IS_A_DIRECTORY, NOT_A_DIRECTORY; PERMISSION_DENIED;
+    INVALID_PATH (empty, NUL, too long, a loop of links, a FIFO, socket or device); NO_SPACE; TOO_LARGE;
+    UNREACHABLE (the worker died or did not answer; whether the work was done is not known).
+    """
+
+    def __init__(self, spawner: Spawner, boot: GuestBoot, *, deadline_s: float = 10.0) -> None:
+        self._spawner = spawner
+        self._boot = boot
+        self._deadline_s = deadline_s
+        self._one_at_a_time = asyncio.Lock()
+        self._link: _Link | None = None
+        self._group: asyncio.TaskGroup | None = None
+
+    async def __aenter__(self) -> Self:
+        self._group = asyncio.TaskGroup()
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        group, self._group = self._group, None
+        try:
+            if group is not None:
+                await group.__aexit__(None, None, None)
+        finally:
+            self._drop()
+
+    async def read(self, path: str) -> ReadableFile:
+        """Open a regular file; symlinks are followed. Whoever gets it closes it."""
+        answer = await self._ask("read", path)
+        try:
+            info = _believe(answer.data, FileInfo)
+            status = _check_regular(answer.fd, path)
+        except BaseException:
+            answer.close()
+            raise
+        return ReadableFile(replace(info, size=status.st_size, mtime=status.st_mtime), answer.take_fd())
+
+    async def write(self, path: str, chunks: AsyncIterator[bytes], *, mode: int | None = None) -> FileInfo:
+        """Write a whole file: readers see the old one or the new one. Missing folders are made, a symlink is followed.
+
+        `mode` are permission bits; None keeps those of the file that is there, else the umask says. When it fails
+        or is cancelled, what was there before is still there, but for folders that were made.
+        """
+        answer = await self._ask("begin", path)
+        plan = _believe(answer.data, _WritePlan)
+        try:
+            _check_regular(answer.fd, path)
+            async for chunk in chunks:
+                _write_all(answer.fd, chunk, path)
+            answer.close()
+            bits = plan.mode if mode is None else mode
+            done = await self._ask("commit", plan.temporary, target=plan.target, mode=bits)
+        except BaseException:
+            answer.close()
+            await self._forget(plan.temporary)
+            raise
+        return _believe(done.data, FileInfo)
+
+    async def list(self, path: str, *, recursive: bool = False, hidden: bool = True) -> list[FileInfo]:
+        """Return what is in a folder, by name; with `recursive` each folder is followed by what is in it.
+
+        Symlinks are listed and not followed. `hidden` includes names that begin with a dot. TOO_LARGE above
+        100000 entries. What is in a folder that the user may not read is left out.
+        """
+        answer = await self._ask("list", path, recursive=recursive, hidden=hidden)
+        return _believe(answer.parts, list[FileInfo])
+
+    async def stat(self, path: str) -> FileInfo:
+        """Return what is known of a file; a symlink speaks of itself."""
+        return _believe((await self._ask("stat", path)).data, FileInfo)
+
+    async def mkdir(self, path: str) -> FileInfo:
+        """Make a folder and those above it; one that is there is fine."""
+        return _believe((await self._ask("mkdir", path)).data, FileInfo)
+
+    async def remove(self, path: str) -> None:
+        """Remove a file, a symlink, or a folder with all that is in it."""
+        await self._ask("remove", path)
+
+    # a SpillStore
+
+    def open_soon(self, path: str, callback: Callable[[int | None], None]) -> None:
+        """Make the new file `path` and call back with a descriptor to write it, None where that failed."""
+
+        async def open_it() -> None:
+            fd = None
+            try:
+                answer = await self._ask("new", path)
+                _check_regular(answer.fd, path)
+                fd = answer.take_fd()
+            except SandcellError:
+                pass  # said by None
+            finally:
+                callback(fd)
+
+        if self._group is None:
+            callback(None)
+        else:
+            self._group.create_task(open_it())
+
+    def remove_soon(self, path: str) -> None:
+        """Remove what `open_soon` made."""
+        if self._group is not None:
+            self._group.create_task(self._forget(path))
+
+    # the worker
+
+    async def _ask(self, verb: str, path: str, **more: object) -> _Answer:
+        """Put one request to the worker; whoever gets the answer closes it."""
+        request = json.dumps({"do": verb, "path": self._absolute(path), **more}).encode()
+        async with self._one_at_a_time:
+            link = await self._connect()
+            try:
+                async with asyncio.timeout(self._deadline_s):
+                    answer = await link.ask(request)
+            except (TimeoutError, OSError, _Nonsense) as problem:
+                self._drop()
+                raise error(
+                    ErrorCode.UNREACHABLE,
+                    f"no answer about {path[:200]!r}: {_what_happened(problem, self._deadline_s)}",
+                    hint="try again",
+                    details={"admitted": "unknown"},
+                ) from problem
+            except BaseException:
+                self._drop()  # its answer would be taken for the next request's
+                raise
+        if answer.number:
+            raise _error_of(answer.number, path, kind=answer.kind)
+        return answer
+
+    def _absolute(self, path: str) -> str:
+        if not path or "\0" in path:
+            raise error(ErrorCode.INVALID_PATH, "a path is empty or holds a NUL character")
+        full = os.path.join(self._boot.workdir, path)
+        full = full if ".." in full.split("/") else os.path.normpath(full)
+        try:
+            size = len(full.encode("utf-8", "surrogateescape"))
+        except UnicodeEncodeError as problem:
+            raise error(ErrorCode.INVALID_PATH, f"{path[:80]!r} is no path: {problem.reason}") from None
+        if size > _LONGEST_PATH:
+            raise _error_of(errno.ENAMETOOLONG, path)
+        return full
+
+    async def _connect(self) -> _Link:
+        if self._link is not None and self._link.is_usable():
+            return self._link
+        self._drop()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            try:
+                job = await self._start(theirs.fileno())
+            except BaseException:
+                ours.close()
+                raise
+        self._link = _Link(ours, job)
+        return self._link
+
+    async def _start(self, stdin: int) -> Job:
+        """Start the worker by the guest's own interpreter, which user code cannot write, where the user may run it."""
+        try:
+            return await self._spawner.start(_worker_start(sys.executable, stdin))
+        except SandcellError as problem:
+            if problem.code != ErrorCode.INVALID_ARGUMENT:
+                raise
+            return await self._spawner.start(_worker_start(self._boot.python, stdin))
+
+    def _drop(self) -> None:
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+
+    async def _forget(self, path: str) -> None:
+        try:
+            await self._ask("remove", path)
+        except SandcellError:
+            pass  # gone already, or the worker is: nothing more can be done about it
+
+
+class _WritePlan(msgspec.Struct, frozen=True):
+    temporary: str
+    target: str
+    mode: int | None
+
+
+class _Nonsense(Exception):
+    """The worker said what no worker of ours says."""
+
+
+class _Answer:
+    """What the worker said: `number` is an errno, 0 for success; `kind` what a path is that is no regular file."""
+
+    def __init__(self, fds: list[int]) -> None:
+        self._fds = fds
+        self.data: object = None
+        self.parts: list[object] = []
+        self.number = 0
+        self.kind = ""
+
+    @property
+    def fd(self) -> int:
+        """The open file, -1 where there is none."""
+        return self._fds[0] if self._fds else -1
+
+    def take_fd(self) -> int:
+        return self._fds.pop()
+
+    def close(self) -> None:
+        while self._fds:
+            os.close(self._fds.pop())
+
+
+class _Link:
+    """One live worker: its process, and our end of its socket."""
+
+    def __init__(self, sock: socket.socket, job: Job) -> None:
+        self._sock = sock
+        self._job = job
+        sock.settimeout(0.0)
+
+    def is_usable(self) -> bool:
+        """Whether the worker is there and owes nothing: one that died has closed its end."""
+        try:
+            self._sock.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
+    async def ask(self, request: bytes) -> _Answer:
+        """Send one request and gather its answer. Raises OSError or _Nonsense."""
+        self._sock.send(request)
+        parts: list[object] = []
+        while True:
+            said, fds = await self._receive()
+            answer = _Answer(fds)
+            try:
+                match said:
+                    case {"part": [*entries]}:
+                        parts += entries
+                    case {"errno": int(number), **more} if number > 0:
+                        answer.number, answer.kind = number, str(more.get("is", ""))[:80]
+                        return answer
+                    case {"ok": data}:
+                        answer.data, answer.parts = data, parts
+                        return answer
+                    case _:
+                        raise _Nonsense
+            finally:
+                if answer.data is None:
+                    answer.close()
+
+    def close(self) -> None:
+        self._sock.close()
+        self._job.start_kill(0.0, lambda _: None)
+
+    async def _receive(self) -> tuple[dict[str, Any], list[int]]:
+        while True:
+            try:
+                return _parse(self._sock)
+            except BlockingIOError:
+                await _readable(self._sock.fileno())
+
+
+async def _readable(fd: int) -> None:
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(fd, _wake, ready)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(fd)
+
+
+def _wake(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)
+
+
+def _parse(sock: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """Return one record and the descriptors that came with it. Raises BlockingIOError where there is none yet."""
+    message, ancillary, flags, _ = sock.recvmsg(
+        _LONGEST_RECORD, socket.CMSG_SPACE(4 * _FDS_AT_MOST), socket.MSG_CMSG_CLOEXEC
+    )
+    fds = [
+        fd
+        for level, kind, data in ancillary
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS
+        for fd in struct.unpack(f"{len(data) // 4}i", data[: len(data) // 4 * 4])
+    ]
+    try:
+        if not message:
+            raise ConnectionResetError(errno.ECONNRESET, "its end is closed")
+        if flags & socket.MSG_TRUNC:
+            raise _Nonsense
+        said = json.loads(message)
+        if not isinstance(said, dict):
+            raise _Nonsense
+    except (ValueError, RecursionError, OSError, _Nonsense) as problem:
+        _Answer(fds).close()
+        raise problem if isinstance(problem, OSError) else _Nonsense from problem
+    return cast("dict[str, Any]", said), fds
+
+
+def _worker_start(python: str, stdin: int) -> Start:
+    return Start(argv=(python, "-I", "-S", "-c", _WORKER), env={}, cwd="/", stdin=stdin)
+
+
+def _believe(data: object, shape: type[_T]) -> _T:
+    """Return `data` as what it has to be."""
+    try:
+        return msgspec.convert(data, shape)
+    except msgspec.ValidationError as problem:
+        raise error(ErrorCode.INTERNAL, f"the worker for files said nonsense: {problem}") from problem
+
+
+def _check_regular(fd: int, path: str) -> os.stat_result:
+    """Look again at what the worker opened, which it may lie about."""
+    if fd < 0:
+        raise error(ErrorCode.INTERNAL, f"no file was opened for {path[:200]!r}")
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
+        raise _error_of(errno.EINVAL, path, kind="no regular file")
+    return status
+
+
+def _write_all(fd: int, data: bytes, path: str) -> None:
+    view = memoryview(data)
+    try:
+        while view:
+            view = view[os.write(fd, view) :]
+    except OSError as problem:
+        raise _error_of(problem.errno or errno.EIO, path) from problem
+
+
+def _what_happened(problem: Exception, deadline_s: float) -> str:
+    if isinstance(problem, TimeoutError):
+        return f"the worker for files took more than {deadline_s:g} s and was ended"
+    if isinstance(problem, _Nonsense):
+        return "the worker for files said nonsense and was ended"
+    return "the worker for files died"
+
+
+_CODES: dict[int, ErrorCode] = {
+    errno.ENOENT: ErrorCode.FILE_NOT_FOUND,
+    errno.EISDIR: ErrorCode.IS_A_DIRECTORY,
+    errno.ENOTDIR: ErrorCode.NOT_A_DIRECTORY,
+    errno.EACCES: ErrorCode.PERMISSION_DENIED,
+    errno.EPERM: ErrorCode.PERMISSION_DENIED,
+    errno.EROFS: ErrorCode.PERMISSION_DENIED,
+    errno.EEXIST: ErrorCode.EXISTS,
+    errno.EINVAL: ErrorCode.INVALID_PATH,
+    errno.ELOOP: ErrorCode.INVALID_PATH,
+    errno.ENAMETOOLONG: ErrorCode.INVALID_PATH,
+    errno.ENXIO: ErrorCode.INVALID_PATH,
+    errno.ENODEV: ErrorCode.INVALID_PATH,
+    errno.ENOSPC: ErrorCode.NO_SPACE,
+    errno.EDQUOT: ErrorCode.NO_SPACE,
+    errno.EFBIG: ErrorCode.TOO_LARGE,
+}
+
+
+def _error_of(number: int, path: str, *, kind: str = "") -> SandcellError:
+    """Translate what the system said about `path`."""
+    code = _CODES.get(number, ErrorCode.INTERNAL)
+    if kind or number == errno.ENXIO:
+        return error(
+            ErrorCode.INVALID_PATH,
+            f"{path[:200]!r} is {kind or 'a socket or a device'}",
+            hint="only regular files can be read and written here",
+        )
+    return error(
+        code,
+        f"{path[:200]!r}: {os.strerror(number)}",
+        details={"path": path[:4096], "errno": errno.errorcode.get(number, str(number))},
+    )

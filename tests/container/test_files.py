@@ -1,0 +1,288 @@
+"""Files through a real worker, started by real spawners in both modes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import stat
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sandcell_container.errors import ErrorCode, SandcellError
+from sandcell_container.guest.boot import GuestBoot
+from sandcell_container.guest.files import Files
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine
+    from typing import Any
+
+    from tests.container.conftest import Place
+
+
+@pytest.fixture
+async def files(place: Place) -> AsyncIterator[Files]:
+    async with Files(place.spawner, boot(place), deadline_s=5.0) as opened:
+        yield opened
+
+
+def boot(place: Place) -> GuestBoot:
+    return GuestBoot(
+        sandbox_id="sbx",
+        name="name",
+        engine="test",
+        token="t",
+        epoch="e",
+        created_at=0.0,
+        on_release="remove",
+        grace=0.0,
+        idle_timeout=None,
+        default_timeout=None,
+        python="/usr/bin/python3",
+        runtime_dir="/nowhere",
+        workdir=place.workdir,
+    )
+
+
+async def pieces(*chunks: bytes) -> AsyncIterator[bytes]:
+    for chunk in chunks:
+        yield chunk
+
+
+async def content(files: Files, path: str) -> bytes:
+    file = await files.read(path)
+    try:
+        return b"".join([chunk async for chunk in file.chunks])
+    finally:
+        await file.aclose()
+
+
+async def code_of(call: Coroutine[Any, Any, object]) -> ErrorCode:
+    with pytest.raises(SandcellError) as caught:
+        await call
+    return caught.value.code
+
+
+async def test_a_file_is_written_whole_and_read_back(files: Files, place: Place) -> None:
+    info = await files.write("deep/er/file.bin", pieces(b"a\0", b"\xff" * 300_000, b""))
+    assert (info.name, info.type, info.size) == ("file.bin", "file", 300_002)
+    assert info.path == f"{place.workdir}/deep/er/file.bin"
+    assert await content(files, info.path) == b"a\0" + b"\xff" * 300_000
+    assert os.listdir(place.outside / "deep" / "er") == ["file.bin"]
+
+
+async def test_names_may_be_anything_a_name_may_be(files: Files) -> None:
+    for name in ["sp ace", "qu'ote\"", "new\nline", "漢", "\udcff", "-n", "$HOME"]:
+        await files.write(name, pieces(name.encode("utf-8", "surrogateescape")))
+        assert await content(files, name) == name.encode("utf-8", "surrogateescape")
+    listed = await files.list(".")
+    assert {"\udcff", "漢", "new\nline"} <= {info.name for info in listed}
+
+
+async def test_the_mode_is_kept_or_as_asked(files: Files, place: Place) -> None:
+    await files.write("script", pieces(b"1"), mode=0o755)
+    assert (await files.write("script", pieces(b"2"))).mode == 0o755
+    info = await files.write("script", pieces(b"3"), mode=0o600)
+    assert (info.mode, info.executable) == (0o600, os.getuid() == 0 and False)
+    assert stat.S_IMODE((place.outside / "script").stat().st_mode) == 0o600
+
+
+async def test_a_symlink_is_written_through(files: Files, place: Place) -> None:
+    (place.outside / "link").symlink_to("real")
+    await files.write("link", pieces(b"x"))
+    assert (place.outside / "link").is_symlink()
+    assert await content(files, "real") == b"x"
+
+
+async def test_readers_see_the_old_file_until_the_new_one_is_whole(files: Files) -> None:
+    await files.write("f", pieces(b"old"))
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"new"
+        assert await content(files, "f") == b"old"
+
+    await files.write("f", slow())
+    assert await content(files, "f") == b"new"
+
+
+async def test_half_a_file_is_none(files: Files, place: Place) -> None:
+    await files.write("f", pieces(b"old"))
+
+    async def broken() -> AsyncIterator[bytes]:
+        yield b"ne"
+        raise ConnectionError("the client is gone")
+
+    with pytest.raises(ConnectionError):
+        await files.write("f", broken())
+    assert await content(files, "f") == b"old"
+    assert os.listdir(place.outside) == ["f"]
+
+
+async def test_a_cancelled_write_leaves_nothing(files: Files, place: Place) -> None:
+    begun = asyncio.Event()
+
+    async def endless() -> AsyncIterator[bytes]:
+        begun.set()
+        await asyncio.get_running_loop().create_future()
+        yield b""
+
+    writing = asyncio.ensure_future(files.write("f", endless()))
+    await begun.wait()
+    writing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await writing
+    assert os.listdir(place.outside) == []
+
+
+async def test_lists_are_by_name_and_say_what_is_what(files: Files, place: Place) -> None:
+    await files.write("b/.hidden/x", pieces(b"1"))
+    await files.write("b/z", pieces(b"22"))
+    (place.outside / "a").symlink_to("b")
+    os.mkfifo(place.outside / "c")
+    found = await files.list(".", recursive=True)
+    assert [(info.relative_path, info.type, info.target) for info in found] == [
+        ("a", "symlink", "b"),
+        ("b", "directory", None),
+        ("b/.hidden", "directory", None),
+        ("b/.hidden/x", "file", None),
+        ("b/z", "file", None),
+        ("c", "other", None),
+    ]
+    assert [info.name for info in await files.list("b", hidden=False)] == ["z"]
+    assert [info.path for info in await files.list("a")] == [
+        f"{place.workdir}/a/.hidden",
+        f"{place.workdir}/a/z",
+    ]
+    assert [info.name for info in await files.list("b/.hidden", recursive=True)] == ["x"]
+
+
+async def test_long_lists_come_whole(files: Files, place: Place) -> None:
+    for number in range(1001):
+        (place.outside / f"{number:04}").touch()
+    assert [info.name for info in await files.list(".")] == [f"{number:04}" for number in range(1001)]
+
+
+async def test_folders_are_made_and_removed_with_what_is_in_them(files: Files, place: Place) -> None:
+    assert (await files.mkdir("a/b")).type == "directory"
+    assert (await files.mkdir("a/b")).path == f"{place.workdir}/a/b"
+    await files.write("a/b/c", pieces(b"x"))
+    await files.remove("a")
+    assert os.listdir(place.outside) == []
+
+
+async def test_a_symlink_speaks_of_itself(files: Files, place: Place) -> None:
+    (place.outside / "gone").symlink_to("nowhere")
+    info = await files.stat("gone")
+    assert (info.type, info.target, info.readable) == ("symlink", "nowhere", False)
+    await files.remove("gone")
+    assert await code_of(files.stat("gone")) == ErrorCode.FILE_NOT_FOUND
+
+
+async def test_each_problem_has_its_code(files: Files, place: Place) -> None:
+    await files.write("file", pieces(b"x"))
+    await files.mkdir("folder")
+    (place.outside / "loop").symlink_to("loop")
+    for call, code in [
+        (files.read("none"), ErrorCode.FILE_NOT_FOUND),
+        (files.list("none"), ErrorCode.FILE_NOT_FOUND),
+        (files.remove("none"), ErrorCode.FILE_NOT_FOUND),
+        (files.read("folder"), ErrorCode.IS_A_DIRECTORY),
+        (files.write("folder", pieces(b"")), ErrorCode.IS_A_DIRECTORY),
+        (files.list("file"), ErrorCode.NOT_A_DIRECTORY),
+        (files.write("file/x", pieces(b"")), ErrorCode.NOT_A_DIRECTORY),
+        (files.mkdir("file"), ErrorCode.NOT_A_DIRECTORY),
+        (files.read("loop"), ErrorCode.INVALID_PATH),
+        (files.read("x\0y"), ErrorCode.INVALID_PATH),
+        (files.read(""), ErrorCode.INVALID_PATH),
+        (files.read("\ud800"), ErrorCode.INVALID_PATH),
+        (files.read("n" * 256), ErrorCode.INVALID_PATH),
+        (files.write("n" * 256, pieces(b"")), ErrorCode.INVALID_PATH),
+        (files.read("n/" * 3000), ErrorCode.INVALID_PATH),
+    ]:
+        assert await code_of(call) == code
+    assert sorted(os.listdir(place.outside)) == ["file", "folder", "loop"]
+
+
+async def test_what_could_block_is_refused(files: Files, place: Place) -> None:
+    os.mkfifo(place.outside / "fifo")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(place.outside / "socket"))
+        for path in ["fifo", "socket", "/dev/zero", "/dev/tty"]:
+            assert await code_of(files.read(path)) == ErrorCode.INVALID_PATH
+        for path in ["fifo", "/dev/null"]:
+            assert await code_of(files.write(path, pieces(b""))) == ErrorCode.INVALID_PATH
+
+
+async def test_magic_links_lead_nowhere(files: Files) -> None:
+    assert await code_of(files.read("/proc/self/fd/0")) == ErrorCode.INVALID_PATH
+    assert await code_of(files.read("/proc/self/root/etc/hostname")) == ErrorCode.INVALID_PATH
+
+
+async def test_files_of_unknown_size_are_read_to_their_end(files: Files) -> None:
+    assert b"processor" in await content(files, "/proc/cpuinfo")
+
+
+async def test_the_environment_of_the_worker_is_empty(files: Files) -> None:
+    try:
+        assert await content(files, "/proc/self/environ") == b""  # root may read what is not dumpable
+    except SandcellError as refused:
+        assert refused.code == ErrorCode.PERMISSION_DENIED
+
+
+async def test_no_space_is_said_and_leaves_nothing(files: Files, place: Place) -> None:
+    if place.mode == "keepers":
+        return  # a folder of the tests has no bound
+
+    async def too_much() -> AsyncIterator[bytes]:
+        while True:
+            yield bytes(2**20)
+
+    assert await code_of(files.write("/small/f", too_much())) == ErrorCode.NO_SPACE
+    assert await files.list("/small") == []
+
+
+async def test_a_killed_worker_is_replaced(files: Files, place: Place) -> None:
+    await files.write("f", pieces(b"x"))
+    await end_workers(files)
+    assert await content(files, "f") == b"x"
+
+
+async def end_workers(files: Files) -> None:
+    link = files._link  # pyright: ignore[reportPrivateUsage] -- there is no other way to its worker
+    assert link is not None
+    await link._job.kill_tree()  # pyright: ignore[reportPrivateUsage]
+
+
+async def test_a_worker_that_does_not_answer_is_replaced(place: Place) -> None:
+    async with Files(place.spawner, boot(place), deadline_s=0.3) as files:
+        await files.write("f", pieces(b"x"))
+        link = files._link  # pyright: ignore[reportPrivateUsage] -- there is no other way to its worker
+        assert link is not None
+        link._job.signal(19, "tree")  # pyright: ignore[reportPrivateUsage]
+        await link._job.pids()  # pyright: ignore[reportPrivateUsage] -- the signal was sent
+        assert await code_of(files.stat("f")) == ErrorCode.UNREACHABLE
+        assert await content(files, "f") == b"x"
+
+
+async def test_nothing_is_left_open(place: Place) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    async with Files(place.spawner, boot(place)) as files:
+        await files.write("f", pieces(b"x"))
+        await content(files, "f")
+        assert await code_of(files.read("none")) == ErrorCode.FILE_NOT_FOUND
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+async def test_a_spilled_output_is_a_file_of_the_users(files: Files, place: Place) -> None:
+    opened: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+    files.open_soon(f"{place.workdir}/out", opened.set_result)
+    fd = await opened
+    assert fd is not None
+    os.write(fd, b"all of it")
+    os.close(fd)
+    assert await content(files, "out") == b"all of it"
+    assert (place.outside / "out").stat().st_uid == place.outside.stat().st_uid
+    again: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+    files.open_soon(f"{place.workdir}/out", again.set_result)
+    assert await again is None
