@@ -22,17 +22,21 @@ if TYPE_CHECKING:
     from sandcell_container.guest.boot import GuestBoot
     from sandcell_container.guest.exec import Exec
     from sandcell_container.guest.spawn import Spawner
+    from sandcell_container.guest.spill import SpillStore
 
 __all__ = ["Commands", "ExecHandler"]
+
+SPILL_FOLDER = ".cache/sandcell/output"  # below the user's home: the whole of what an answer has cut
 
 
 class Commands:
     """The commands of a sandbox by id, the last ones kept after their end: a repeated POST finds them."""
 
-    def __init__(self, spawner: Spawner, boot: GuestBoot, config: Config) -> None:
+    def __init__(self, spawner: Spawner, boot: GuestBoot, config: Config, store: SpillStore) -> None:
         self._spawner = spawner
         self._boot = boot
         self._config = config
+        self._store = store
         self._known: OrderedDict[str, asyncio.Future[Exec]] = OrderedDict()
         self._followers: dict[str, int] = {}
 
@@ -89,7 +93,8 @@ class Commands:
             max_output=self._max_output(body.max_output),
             stream=body.stream,
             kill_grace=config.kill_grace,
-            spill_dir=None,
+            spill_dir=f"{boot.home}/{SPILL_FOLDER}",
+            spill_store=self._store,
         )
 
     def _timeout(self, asked: float | UnsetType | None) -> float | None:

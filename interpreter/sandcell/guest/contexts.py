@@ -28,7 +28,7 @@ class ContextHandler(ApiHandler):
         self.reply(self.guest.contexts.get(context_id).info())
 
     async def delete(self, context_id: str) -> None:
-        await self.guest.contexts.delete(context_id)
+        await self.guest.contexts.delete(context_id, who=SDK)
         self.reply({"id": context_id})
 
 

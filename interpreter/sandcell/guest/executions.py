@@ -29,7 +29,7 @@ class ExecutionsHandler(ApiHandler):
     async def post(self) -> None:
         body = self.body(CreateExecution)
         follow = self.flag("follow", default=True)
-        execution = await self.guest.executions.create(body)
+        execution = self.guest.executions.start(body)
         self.set_header("Sandcell-Id", execution.id)
         self.set_header("Sandcell-Context", execution.context_id)
         if not follow:

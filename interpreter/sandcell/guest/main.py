@@ -11,16 +11,18 @@ import gc
 import logging
 import signal
 import time
+from contextlib import AsyncExitStack
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from sandcell.config import Config
-from sandcell.context import Contexts
+from sandcell.context import Contexts, Executions
 from sandcell.guest.app import make_server
 from sandcell.guest.commands import Commands
 from sandcell.guest.fronts import Fronts, Rooms
 from sandcell.guest.leases import Leases
 from sandcell.guest.state import Guest
+from sandcell.starter import PlainStarter
 from sandcell_container.guest.files import Files
 from sandcell_container.guest.session import Sessions
 from sandcell_container.guest.spawn import Spawner
@@ -63,29 +65,54 @@ async def _serve(boot: GuestBoot, config: Config, listener: socket.socket, spawn
     )
     for number in _STOP_SIGNALS:
         loop.add_signal_handler(number, leases.stop, signal.Signals(number).name)
-    async with Spawner(spawner_end) as spawner, asyncio.TaskGroup() as group:
-        gone = group.create_task(_stop_when_gone(spawner, leases))
-        async with (
-            Contexts(spawner, boot, config) as contexts,
-            Sessions(spawner, boot, config) as sessions,
-        ):
-            rooms = Rooms(contexts=contexts, executions=contexts.executions, sessions=sessions)
-            async with Fronts(rooms, epoch=boot.epoch, version=version("sandcell"), config=config) as fronts:
-                guest = Guest(
-                    boot=boot,
-                    config=config,
-                    leases=leases,
-                    contexts=contexts,
-                    executions=contexts.executions,
-                    commands=Commands(spawner, boot, config),
-                    files=Files(spawner, boot),
-                    fronts=fronts,
-                    group=group,
-                    started_at=time.time(),
-                )
-                reason = await _listen(guest, listener)
-        gone.cancel()
-    return reason
+    async with AsyncExitStack() as held:
+        spawner = await held.enter_async_context(Spawner(spawner_end, deadline_s=config.spawn_timeout))
+        group = await held.enter_async_context(asyncio.TaskGroup())
+        watching = group.create_task(_stop_when_gone(spawner, leases))
+        held.callback(watching.cancel)
+        guest = await _furnish(held, boot, config, leases, spawner, group)
+        return await _listen(guest, listener)
+
+
+async def _furnish(
+    held: AsyncExitStack,
+    boot: GuestBoot,
+    config: Config,
+    leases: Leases,
+    spawner: Spawner,
+    group: asyncio.TaskGroup,
+) -> Guest:
+    """Make the rooms of the guest; `held` gives them back, the last one first."""
+    starter = PlainStarter(
+        spawner, python=boot.python, runtime_dir=boot.runtime_dir, timeout=config.kernel_start_timeout
+    )
+    files = await held.enter_async_context(Files(spawner, boot))
+    contexts = await held.enter_async_context(
+        Contexts(starter, config=config, env=boot.base_env, workdir=boot.workdir)
+    )
+    executions = Executions(
+        contexts,
+        config=config,
+        epoch=boot.epoch,
+        workdir=boot.workdir,
+        default_timeout=boot.default_timeout,
+    )
+    held.callback(executions.close)
+    sessions = await held.enter_async_context(Sessions(spawner, boot, config))
+    rooms = Rooms(contexts=contexts, executions=executions, sessions=sessions)
+    fronts = Fronts(rooms, epoch=boot.epoch, version=version("sandcell"), config=config)
+    return Guest(
+        boot=boot,
+        config=config,
+        leases=leases,
+        contexts=contexts,
+        executions=executions,
+        commands=Commands(spawner, boot, config, files),
+        files=files,
+        fronts=await held.enter_async_context(fronts),
+        group=group,
+        started_at=time.time(),
+    )
 
 
 async def _listen(guest: Guest, listener: socket.socket) -> str:

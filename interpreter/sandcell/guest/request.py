@@ -95,7 +95,9 @@ class ApiHandler(RequestHandler):
         text = self.get_query_argument(name, "true" if default else "false")
         if text not in {"true", "false"}:
             raise error(
-                ErrorCode.INVALID_ARGUMENT, f"{name}={text[:40]} is not true or false", details={"field": name}
+                ErrorCode.INVALID_ARGUMENT,
+                f"{name}={text[:40]} is not true or false",
+                details={"field": name},
             )
         return text == "true"
 
