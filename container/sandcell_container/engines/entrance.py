@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from sandcell_container.engines import namespaces
-from sandcell_container.engines.environment import is_below
+from sandcell_container.engines.imports import import_only_from
 from sandcell_container.engines.launcher import take_identity
 from sandcell_container.os_process import OsProcess
 
@@ -102,14 +102,8 @@ def _enter(launch: Launch, init: int, parent: int) -> dict[str, bool]:
     own = namespaces.enter(init)
     namespaces.drop_privileges()
     namespaces.tie_to_parent(parent)
-    _import_only_from(launch.import_roots)
+    import_only_from(launch.import_roots)
     return {"mount": own["mnt"], **{name: own[name] for name in ("pid", "net", "user", "ipc", "uts")}}
-
-
-def _import_only_from(roots: tuple[str, ...]) -> None:
-    """From here on paths mean the sandbox's files: what user code can write must never be imported."""
-    sys.path[:] = [folder for folder in sys.path if any(is_below(folder, root) for root in roots)]
-    sys.path_importer_cache.clear()
 
 
 def _take_streams(log: int) -> None:
