@@ -121,6 +121,8 @@ class DockerEngine:
 
     def list(self) -> list[Record]:
         folders = [each for each in self._folder.iterdir() if each.is_dir()] if self._folder.exists() else []
+        if not folders:
+            return []  # no daemon is asked, so a machine without one is not slowed down
         with self._client(_CALL_TIMEOUT) as client:
             found = {each.labels[_ID]: each for each in _containers(client, _STATE, str(self._folder))}
             for folder in folders:
