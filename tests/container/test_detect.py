@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from sandcell_container.conformance import command
 from sandcell_container.engine import Probe
 from sandcell_container.engines import detect
 from sandcell_container.engines.detect import EngineSettings, open_engine, probe_engines
 from sandcell_container.errors import ErrorCode, SandcellError, error
-from sandcell_container.spec import GuestCommand
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> EngineSettings:
-    guest = GuestCommand(module="sandcell_container.conformance", function="serve", runtime_dir="/usr")
+    guest = command("/usr")
     return EngineSettings(state=tmp_path, first_uid=61200, uid_count=10, guest=guest, guest_settings={})
 
 

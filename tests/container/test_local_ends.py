@@ -16,22 +16,19 @@ from typing import TYPE_CHECKING, Self
 import psutil
 import pytest
 
-from sandcell_container.conformance import Asker
+from sandcell_container.conformance import Asker, command
 from sandcell_container.engines.local import LocalEngine
 from sandcell_container.engines.settings import EngineSettings
 from sandcell_container.errors import SandcellError
-from sandcell_container.spec import GuestCommand, SandboxSpec
+from sandcell_container.spec import SandboxSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sandcell_container.spec import OnRelease
 
-GUEST = GuestCommand(
-    module="sandcell_container.conformance",
-    function="serve",
-    runtime_dir=str(Path(__file__).parents[2] / "kernel" / "sandcell_runtime"),
-)
+RUNTIME_DIR = str(Path(__file__).parents[2] / "kernel" / "sandcell_runtime")
+GUEST = command(RUNTIME_DIR)
 WITHIN = 2.0  # seconds that everything has to be gone after a kill
 
 
@@ -56,8 +53,9 @@ _HOST = """
 import os, pathlib, signal, sys
 from sandcell_container.engines.local import LocalEngine
 from sandcell_container.engines.settings import EngineSettings
-from sandcell_container.spec import GuestCommand, SandboxSpec
-guest = GuestCommand(module="sandcell_container.conformance", function="serve", runtime_dir=sys.argv[4])
+from sandcell_container.conformance import command
+from sandcell_container.spec import SandboxSpec
+guest = command(sys.argv[4])
 settings = EngineSettings(
     state=pathlib.Path(sys.argv[1]), first_uid=61200, uid_count=1000, guest=guest, guest_settings={}
 )
@@ -81,7 +79,7 @@ class Host:
 
     def __init__(self, state: Path, *, on_release: OnRelease = "remove", fork: bool = False) -> None:
         self._state = state
-        arguments = [str(state), on_release, "fork" if fork else "", GUEST.runtime_dir]
+        arguments = [str(state), on_release, "fork" if fork else "", RUNTIME_DIR]
         self._process = subprocess.Popen(
             [sys.executable, "-c", _HOST, *arguments], stdout=subprocess.PIPE, start_new_session=True
         )
@@ -257,9 +255,7 @@ def test_after_the_zygotes_death_the_next_sandbox_has_a_new_one(engine: LocalEng
 
 
 def test_a_guest_that_fails_is_gone_at_the_next_look(tmp_path: Path) -> None:
-    guest = GuestCommand(
-        module="sandcell_container.conformance", function="fail", runtime_dir=GUEST.runtime_dir
-    )
+    guest = command(RUNTIME_DIR, function="fail")
     settings = EngineSettings(state=tmp_path, first_uid=61200, uid_count=1000, guest=guest, guest_settings={})
     engine = LocalEngine(settings)
     record = engine.create(spec("box"))

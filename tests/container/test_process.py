@@ -8,21 +8,17 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from sandcell_container.conformance import Asker
+from sandcell_container.conformance import Asker, command
 from sandcell_container.engines.local import LocalEngine
 from sandcell_container.engines.process import ProcessEngine
 from sandcell_container.engines.settings import EngineSettings
 from sandcell_container.ids import new_id
-from sandcell_container.spec import GuestCommand, SandboxSpec
+from sandcell_container.spec import SandboxSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-GUEST = GuestCommand(
-    module="sandcell_container.conformance",
-    function="serve",
-    runtime_dir=str(Path(__file__).parents[2] / "kernel" / "sandcell_runtime"),
-)
+GUEST = command(str(Path(__file__).parents[2] / "kernel" / "sandcell_runtime"))
 
 
 @pytest.fixture

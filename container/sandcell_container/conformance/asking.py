@@ -33,6 +33,13 @@ class Asker:
         answer = self._ask({"run": argv})
         return Ran(answer["output"], answer["code"])
 
+    def python(self, program: str) -> str:
+        """Run a program of the user's Python and return what it wrote, which is an error where it fails."""
+        ran = self.run("python", "-c", program)
+        if ran.code:
+            raise AssertionError(f"exit code {ran.code}: {ran.output}")
+        return ran.output.strip()
+
     def see(self, path: str) -> list[str] | str:
         """Return the names that the guest finds in the folder `path`, or why it finds none."""
         found: list[str] | str = self._ask({"see": path})

@@ -12,16 +12,22 @@ import os
 import sys
 import threading
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from sandcell_container.guest.spawn import Spawner, Start
+from sandcell_container.spec import GuestCommand
 
 if TYPE_CHECKING:
     import socket
 
     from sandcell_container.guest.boot import GuestBoot
 
-__all__ = ["fail", "serve"]
+__all__ = ["command", "fail", "serve"]
+
+
+def command(runtime_dir: str, *, function: Literal["serve", "fail"] = "serve") -> GuestCommand:
+    """Return how an engine starts this guest."""
+    return GuestCommand(module=__name__, function=function, runtime_dir=runtime_dir)
 
 
 def serve(boot: GuestBoot, listener: socket.socket, spawner: socket.socket) -> None:
