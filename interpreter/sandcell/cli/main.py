@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["main", "run"]
 
+_log = logging.getLogger(__name__)
+
 _VERBS = {
     "run": "sandcell.cli.code:run_source",
     "exec": "sandcell.cli.command:run_command",
@@ -45,6 +47,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         return _verb(options.verb)(options, _configure())
     except SandcellError as problem:
+        _log.debug("details: %s", problem.details, exc_info=problem)
         print(f"sandcell: {problem}", file=sys.stderr)
         return OWN_FAILURE
     except KeyboardInterrupt:
