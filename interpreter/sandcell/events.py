@@ -206,7 +206,6 @@ _JSON: dict[int, type[Event]] = {
         ErrorRaised,
         Truncated,
         Gap,
-        Failed,
     )
 }
 _OWN = {
@@ -226,6 +225,8 @@ def encode(event: Event) -> Encoded:
             return Encoded(event.KIND, flags, event.text.encode())
         case ToolCalled():
             return Encoded(event.KIND, flags, _encode_json(event.call))
+        case Failed():
+            return Encoded(event.KIND, flags, _encode_json(event.error))
         case Ended():
             return Encoded(event.KIND, flags, _encode_json(_ended_body(event)))
         case _:
@@ -250,6 +251,8 @@ def event_of(entry: Entry, epoch: str) -> Event | None:
         return _read_ended(_decode_json(entry.data), place)
     if entry.kind == Kind.TOOL_CALLED:
         return ToolCalled(call=_decode_json(entry.data), **place)
+    if entry.kind == Kind.ERROR:
+        return Failed(error=_decode_json(entry.data), **place)
     kind = _JSON.get(entry.kind)
     if kind is None:
         return None

@@ -214,7 +214,11 @@ class Executions:
         """Return a run. Raises NotFound where there is none of this id, or none any more."""
         execution = self._records.get(execution_id)
         if execution is None:
-            raise error(ErrorCode.NOT_FOUND, f"there is no run {execution_id[:80]!r}")
+            raise error(
+                ErrorCode.NOT_FOUND,
+                f"there is no run {execution_id[:80]!r}",
+                hint=f"the last {self._config.max_records} that ended are kept",
+            )
         return execution
 
     def list(self) -> list[Execution]:

@@ -376,9 +376,16 @@ def test_info_says_what_it_is(sandbox: Sandbox) -> None:
     assert "bash" in info.tools
 
 
-def test_nothing_of_the_host_is_seen(sandbox: Sandbox) -> None:
-    code = "import os; [os.path.exists(p) for p in ('/root', os.environ['HOME'])] + [os.environ['HOME']]"
-    assert sandbox.run_code(code).value == [False, True, "/home/user"]
+def test_nothing_of_the_host_is_seen(
+    sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "private").write_text("")
+    monkeypatch.setenv("PRIVATE_OF_THE_HOST", "1")
+    with Sandbox.create(engine="local") as fresh:
+        seen = fresh.run_code(f"import os; [os.path.exists({str(tmp_path)!r}), dict(os.environ)]").value
+    assert seen[0] is False
+    assert "PRIVATE_OF_THE_HOST" not in seen[1]
+    assert seen[1]["HOME"] == "/home/user"
     assert "SANDCELL" not in sandbox.exec("env").stdout
 
 

@@ -151,8 +151,7 @@ import sys
 from sandcell import Sandbox
 sandbox = Sandbox.create(engine="local", **eval(sys.argv[1]))
 print(sandbox.id, flush=True)
-sandbox.exec("setsid -f sleep 600 >/dev/null 2>&1 </dev/null; true")
-sandbox.run_code("import time; print('go', flush=True); time.sleep(600)",
+sandbox.run_code("import os, time; os.system('setsid -f sleep 600'); print('go', flush=True); time.sleep(600)",
                  on_stdout=lambda text: print(text, end="", flush=True))
 """
 

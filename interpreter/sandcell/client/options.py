@@ -133,7 +133,7 @@ def make_execution(
     """
     queue = check_timeout(queue_timeout, what="queue_timeout")
     return CreateExecution(
-        code=_text(code, what="code"),
+        code=_whole_text(code, what="code"),
         id=given_id(id, prefix="run", what="id of an execution"),
         language=language,
         context=context if context is None else check_id(context, what="id of a context"),
@@ -208,6 +208,20 @@ def _text(text: object, *, what: str) -> str:
             details={"field": what},
         )
     return text
+
+
+def _whole_text(text: object, *, what: str) -> str:
+    checked = _text(text, what=what)
+    try:
+        checked.encode()
+    except UnicodeEncodeError as problem:
+        raise error(
+            ErrorCode.INVALID_ARGUMENT,
+            f"{what} is no text: {problem}",
+            hint="a lone surrogate is half a character",
+            details={"field": what},
+        ) from problem
+    return checked
 
 
 class CreateOptions(TypedDict, total=False):

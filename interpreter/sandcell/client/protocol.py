@@ -15,6 +15,7 @@ from urllib.parse import quote, urlencode
 import h11
 import msgspec
 
+from sandcell.names import decode_names
 from sandcell_container.errors import ErrorCode, SandcellError, error
 
 if TYPE_CHECKING:
@@ -77,7 +78,9 @@ class Request:
 
     @property
     def target(self) -> str:
-        return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
+        """The path and the query; a name of a file that is no UTF-8 is sent as the bytes that it is."""
+        query = urlencode(self.query, errors="surrogateescape")
+        return f"{self.path}?{query}" if query else self.path
 
 
 class Head(NamedTuple):
@@ -218,7 +221,7 @@ def decode_body(body: bytes, kind: type[T]) -> T:
         InternalError: it does not fit.
     """
     try:
-        return msgspec.json.decode(body, type=kind)
+        return decode_names(body, kind)
     except msgspec.MsgspecError as problem:
         raise error(
             ErrorCode.INTERNAL,

@@ -72,10 +72,11 @@ class FileHandler(ApiHandler):
 
     def file_path(self) -> str:
         """Return the query's path."""
-        path = self.get_query_argument("path", "", strip=False)
+        # Not by get_query_argument: it takes control characters away, and a name may have them.
+        path = self.request.query_arguments.get("path", [b""])[-1]
         if not path:
             raise error(ErrorCode.INVALID_PATH, "the query has no path", hint="?path=FILE")
-        return path
+        return path.decode("utf-8", "surrogateescape")
 
     async def _pass_on(self, upload: _Upload, chunk: bytes) -> None:
         try:

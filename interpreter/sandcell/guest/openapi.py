@@ -136,7 +136,9 @@ def _describe(operation: Operation) -> dict[str, Any]:
 
 
 def _parameters(operation: Operation) -> list[dict[str, Any]]:
-    found = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in operation.query]
+    found: list[dict[str, Any]] = [
+        {"name": name, "in": "query", "schema": {"type": "string"}} for name in operation.query
+    ]
     if "{id}" in operation.path:
         found.append({"name": "id", "in": "path", "required": True, "schema": {"type": "string"}})
     return found

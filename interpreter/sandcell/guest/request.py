@@ -11,6 +11,7 @@ import msgspec
 from tornado.web import HTTPError, RequestHandler, stream_request_body
 
 from sandcell.failure import failure_of
+from sandcell.names import decode_names, encode_names
 from sandcell_container.errors import CODES, ErrorCode, SandcellError, error
 from sandcell_container.ids import new_id
 
@@ -26,7 +27,6 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 _HTTP = {404: ErrorCode.NOT_FOUND, 405: ErrorCode.METHOD_NOT_ALLOWED}
-_encode = msgspec.json.encode
 
 
 def check_token(given: str, query: str, *, token: str) -> None:
@@ -86,7 +86,7 @@ class ApiHandler(RequestHandler):
                 details={"limit": limit},
             )
         try:
-            return msgspec.json.decode(self._taken or b"{}", type=kind)
+            return decode_names(self._taken or b"{}", kind)
         except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
             raise failure_of(problem) from problem
 
@@ -105,7 +105,7 @@ class ApiHandler(RequestHandler):
         """Send `answer` as JSON."""
         self.set_status(status)
         self.set_header("Content-Type", "application/json")
-        self.finish(_encode(answer))
+        self.finish(encode_names(answer))
 
     def cancel_when_client_goes(self) -> None:
         """From now on a client that closes the connection cancels this handler's method."""
@@ -132,7 +132,7 @@ class ApiHandler(RequestHandler):
         self.set_header("Content-Type", "application/json")
         if row.status == 405:
             self.set_header("Allow", ", ".join(sorted(self.allowed_methods())))
-        self.finish(_encode(problem.to_dict()))
+        self.finish(encode_names(problem.to_dict()))
 
     def allowed_methods(self) -> list[str]:
         """Return the methods that this noun has."""

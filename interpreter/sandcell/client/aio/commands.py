@@ -5,12 +5,12 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from sandcell.client.aio.channel import call
 from sandcell.client.aio.follow import AsyncFollower
 from sandcell.client.protocol import JOURNAL_TYPE, Request, path_of
 from sandcell.command import CommandOutput, ExecResult, command_failed
+from sandcell.names import encode_names
+from sandcell_container.errors import ErrorCode, error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,7 +34,7 @@ async def run_command(
     first = Request(
         method="POST",
         path=path_of("exec"),
-        body=msgspec.json.encode(request),
+        body=encode_names(request),
         accept=JOURNAL_TYPE,
     )
     output = CommandOutput(max_output=max_output)
@@ -46,6 +46,13 @@ async def run_command(
     for name, text in output.rest():
         await _tell(callbacks, name, text)
     result = output.result()
+    if result.end.cause == "lost":
+        raise error(
+            ErrorCode.SANDBOX_GONE,
+            "the sandbox ended under the command: how that ended is not known",
+            hint="create a new sandbox",
+            details={"admitted": True},
+        )
     if check and not result.ok:
         shown = request.command if isinstance(request.command, str) else " ".join(request.command)
         raise command_failed(result, shown)

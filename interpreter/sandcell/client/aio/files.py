@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from sandcell.api import FilePath, ListFiles
 from sandcell.client.aio.channel import read_chunks, write_chunks
-from sandcell.client.protocol import Request, path_of
+from sandcell.client.protocol import Request, decode_body, path_of
+from sandcell.names import encode_names
 from sandcell_container.errors import ErrorCode, SandcellError
 from sandcell_container.file_info import FileInfo
 
@@ -58,12 +57,12 @@ class AsyncFiles:
 
     async def list(self, path: str = ".", *, recursive: bool = False, hidden: bool = True) -> list[FileInfo]:
         """Return what is in a folder, by name; `recursive` goes down, `hidden` includes names with a dot."""
-        body = msgspec.json.encode(ListFiles(path=path, recursive=recursive, hidden=hidden))
+        body = encode_names(ListFiles(path=path, recursive=recursive, hidden=hidden))
         return await self._transport.call(_asking("list", body), list[FileInfo])
 
     async def stat(self, path: str) -> FileInfo:
         """Return what is known of a file; a symlink speaks of itself."""
-        body = msgspec.json.encode(FilePath(path=path))
+        body = encode_names(FilePath(path=path))
         return await self._transport.call(_asking("stat", body), FileInfo)
 
     async def exists(self, path: str) -> bool:
@@ -78,7 +77,7 @@ class AsyncFiles:
 
     async def mkdir(self, path: str) -> FileInfo:
         """Make a folder and those above it; one that is there is fine."""
-        body = msgspec.json.encode(FilePath(path=path))
+        body = encode_names(FilePath(path=path))
         return await self._transport.call(_asking("mkdir", body), FileInfo)
 
     async def remove(self, path: str) -> None:
@@ -94,7 +93,7 @@ class AsyncFiles:
         answer = await self._transport.open(
             _of_file("PUT", remote, streamed=True), chunks=read_chunks(str(local))
         )
-        return msgspec.json.decode(await answer.read_all(), type=FileInfo)
+        return decode_body(await answer.read_all(), FileInfo)
 
     async def download(self, remote: str, local: str | PathLike[str]) -> None:
         """Copy a file of the sandbox to this machine, in pieces. What is there is replaced.

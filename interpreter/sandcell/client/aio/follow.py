@@ -66,7 +66,7 @@ class AsyncFollower:
                 answer.close()
             misses += 1
             if misses == _MISSES or self._again is None:
-                raise unreachable(self._transport.address, why, admitted=True)
+                raise await self._transport.missed(why, admitted=True)
             if request is self._first:
                 request = self._again
 

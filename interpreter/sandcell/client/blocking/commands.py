@@ -6,12 +6,12 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from sandcell.client.blocking.channel import call
 from sandcell.client.blocking.follow import Follower
 from sandcell.client.protocol import JOURNAL_TYPE, Request, path_of
 from sandcell.command import CommandOutput, ExecResult, command_failed
+from sandcell.names import encode_names
+from sandcell_container.errors import ErrorCode, error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,7 +35,7 @@ def run_command(
     first = Request(
         method="POST",
         path=path_of("exec"),
-        body=msgspec.json.encode(request),
+        body=encode_names(request),
         accept=JOURNAL_TYPE,
     )
     output = CommandOutput(max_output=max_output)
@@ -47,6 +47,13 @@ def run_command(
     for name, text in output.rest():
         _tell(callbacks, name, text)
     result = output.result()
+    if result.end.cause == "lost":
+        raise error(
+            ErrorCode.SANDBOX_GONE,
+            "the sandbox ended under the command: how that ended is not known",
+            hint="create a new sandbox",
+            details={"admitted": True},
+        )
     if check and not result.ok:
         shown = request.command if isinstance(request.command, str) else " ".join(request.command)
         raise command_failed(result, shown)

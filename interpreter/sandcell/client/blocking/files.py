@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from sandcell.api import FilePath, ListFiles
 from sandcell.client.blocking.channel import read_chunks, write_chunks
-from sandcell.client.protocol import Request, path_of
+from sandcell.client.protocol import Request, decode_body, path_of
+from sandcell.names import encode_names
 from sandcell_container.errors import ErrorCode, SandcellError
 from sandcell_container.file_info import FileInfo
 
@@ -59,12 +58,12 @@ class Files:
 
     def list(self, path: str = ".", *, recursive: bool = False, hidden: bool = True) -> list[FileInfo]:
         """Return what is in a folder, by name; `recursive` goes down, `hidden` includes names with a dot."""
-        body = msgspec.json.encode(ListFiles(path=path, recursive=recursive, hidden=hidden))
+        body = encode_names(ListFiles(path=path, recursive=recursive, hidden=hidden))
         return self._transport.call(_asking("list", body), list[FileInfo])
 
     def stat(self, path: str) -> FileInfo:
         """Return what is known of a file; a symlink speaks of itself."""
-        body = msgspec.json.encode(FilePath(path=path))
+        body = encode_names(FilePath(path=path))
         return self._transport.call(_asking("stat", body), FileInfo)
 
     def exists(self, path: str) -> bool:
@@ -79,7 +78,7 @@ class Files:
 
     def mkdir(self, path: str) -> FileInfo:
         """Make a folder and those above it; one that is there is fine."""
-        body = msgspec.json.encode(FilePath(path=path))
+        body = encode_names(FilePath(path=path))
         return self._transport.call(_asking("mkdir", body), FileInfo)
 
     def remove(self, path: str) -> None:
@@ -93,7 +92,7 @@ class Files:
             OSError: the local file cannot be read.
         """
         answer = self._transport.open(_of_file("PUT", remote, streamed=True), chunks=read_chunks(str(local)))
-        return msgspec.json.decode(answer.read_all(), type=FileInfo)
+        return decode_body(answer.read_all(), FileInfo)
 
     def download(self, remote: str, local: str | PathLike[str]) -> None:
         """Copy a file of the sandbox to this machine, in pieces. What is there is replaced.

@@ -67,7 +67,7 @@ class Follower:
                 answer.close()
             misses += 1
             if misses == _MISSES or self._again is None:
-                raise unreachable(self._transport.address, why, admitted=True)
+                raise self._transport.missed(why, admitted=True)
             if request is self._first:
                 request = self._again
 

@@ -19,6 +19,7 @@ from sandcell.client.protocol import (
     gone,
     unreachable,
 )
+from sandcell_container.errors import SandcellError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,7 +56,7 @@ class Transport:
         try:
             return opened.read_all()
         except Cut as cut:
-            raise unreachable(self.address, str(cut), admitted=True) from cut
+            raise self.missed(str(cut), admitted=True) from cut
         finally:
             opened.close()
 
@@ -82,18 +83,28 @@ class Transport:
             connection = self._take(admitted)
             try:
                 head = self._begin(connection, request, chunks, deadline)
-            except (Cut, TimeoutError) as problem:
+            except TimeoutError as problem:
                 connection.close()
-                admitted = "unknown"
-                why = str(problem)
-                if isinstance(problem, TimeoutError) or not request.repeatable or chunks is not None:
-                    raise unreachable(self.address, why, admitted=admitted) from problem
+                raise unreachable(self.address, str(problem), admitted="unknown") from problem
+            except Cut as cut:
+                connection.close()
+                admitted, why = "unknown", str(cut)
+                if not request.repeatable or chunks is not None:
+                    raise self.missed(why, admitted=admitted) from cut
             except BaseException:
                 connection.close()
                 raise
             else:
                 return self._accept(Answer(self, connection, head))
         raise unreachable(self.address, why, admitted=admitted)
+
+    def missed(self, why: str, *, admitted: Admitted) -> SandcellError:
+        """Return the error of an answer that broke off: the guest has ended, or it has not."""
+        try:
+            (self.connect(admitted=admitted)).close()
+        except SandcellError as problem:
+            return problem
+        return unreachable(self.address, why, admitted=admitted)
 
     def close(self) -> None:
         """Close the kept connections; the transport stays usable."""
@@ -219,8 +230,10 @@ class Answer:
         try:
             while part := self.read(time.monotonic() + patience):
                 yield part
-        except (Cut, TimeoutError) as problem:
+        except TimeoutError as problem:
             raise unreachable(address, str(problem), admitted=True) from problem
+        except Cut as cut:
+            raise self._transport.missed(str(cut), admitted=True) from cut
 
     def close(self) -> None:
         """Give it up; a connection in the middle of a body is closed, which the guest notices."""
