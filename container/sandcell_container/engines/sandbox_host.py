@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import logging
 import os
 import secrets
 import socket
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Blueprint", "SandboxHost"]
 
+_log = logging.getLogger(__name__)
 _MESSAGE = 65536
 _END_TIMEOUT = 10.0  # seconds; everything is killed, so only a stuck kernel needs them
 _MOST_WORDS = 4096
@@ -62,7 +65,10 @@ class SandboxHost:
         start that failed carry what the programs said in `details["words"]`.
         """
         deadline = time.monotonic() + spec.start_timeout
-        claim = self._registry.claim(_new_record(spec, self._engine), uids=self._uids)
+        try:
+            claim = self._registry.claim(_new_record(spec, self._engine), uids=self._uids)
+        except OSError as failed:
+            raise _unprepared(spec, failed) from failed
         try:
             zygote = self._zygote_for(spec, deadline)
             with ExitStack() as held:
@@ -76,9 +82,7 @@ class SandboxHost:
         except BaseException as failed:
             claim.abandon()
             if isinstance(failed, OSError):
-                raise error(
-                    ErrorCode.START_FAILED, f"the sandbox {spec.name!r} could not be prepared: {failed}"
-                ) from failed
+                raise _unprepared(spec, failed) from failed
             raise
         finally:
             claim.close()
@@ -123,6 +127,11 @@ def _new_record(spec: SandboxSpec, engine: str) -> Record:
     )
 
 
+def _unprepared(spec: SandboxSpec, failed: OSError) -> SandcellError:
+    code = ErrorCode.NO_SPACE if failed.errno in (errno.ENOSPC, errno.EDQUOT) else ErrorCode.START_FAILED
+    return error(code, f"the sandbox {spec.name!r} could not be prepared: {failed}")
+
+
 def _start(claim: Claim, blueprint: Blueprint, zygote: ZygoteProcess, deadline: float) -> list[OsProcess]:
     """Have both processes forked and wait until the guest serves; returns those that stand for the sandbox."""
     with ExitStack() as held:
@@ -136,12 +145,13 @@ def _start(claim: Claim, blueprint: Blueprint, zygote: ZygoteProcess, deadline: 
             held.callback(os.close, descriptor)
         for_guest = [reply_end.fileno(), listener.fileno(), claim.lock, log, guest_end.fileno(), status_in]
         for_launcher = [spawner_end.fileno(), *([status_out] if blueprint.status else []), *memory]
-        zygote.launch(blueprint.launch, [*for_guest, *for_launcher])
-        for ours in (reply_end, guest_end, spawner_end):
-            ours.close()  # so that their ends are seen when the other processes end
         try:
+            zygote.launch(blueprint.launch, [*for_guest, *for_launcher])
+            for ours in (reply_end, guest_end, spawner_end):
+                ours.close()  # so that their ends are seen when the other processes end
             return _await_running(reply, log, deadline)
         except BaseException:
+            reply_end.close()
             _end(zygote, claim.entry.record.id, reply)
             raise
 
@@ -181,8 +191,10 @@ def _end(zygote: ZygoteProcess, sandbox_id: str, reply: socket.socket) -> None:
         reply.settimeout(_END_TIMEOUT)
         while reply.recv(_MESSAGE):
             pass
-    except (SandcellError, TimeoutError, ConnectionResetError):
+    except (SandcellError, ConnectionResetError):
         return  # the zygote has gone, and with it all that it had forked
+    except TimeoutError:
+        _log.warning("processes of a sandbox do not end sandbox=%s", sandbox_id)
 
 
 def _words(log: int) -> str:
