@@ -19,6 +19,7 @@ from sandcell_container.engines.environment import (
 from sandcell_container.engines.launch import Launch, Program
 from sandcell_container.engines.sandbox_host import Blueprint
 from sandcell_container.engines.seccomp import filter_program
+from sandcell_container.errors import ErrorCode, error
 from sandcell_container.engines.settings import EngineSettings
 from sandcell_container.registry import Entry
 from sandcell_container.spec import SandboxSpec
@@ -168,7 +169,11 @@ def _make_files(entry: Entry, environment: PythonEnvironment, venv: str) -> None
 
 
 def _give_to(top: Path, uid: int) -> None:
-    os.chown(top, uid, uid)
+    try:
+        os.chown(top, uid, uid)
+    except OSError as failed:  # in a user namespace that does not map the uid, or without CAP_CHOWN
+        words = f"sandcell: become the user {uid}: {failed.strerror}"
+        raise error(ErrorCode.START_FAILED, words, details={"words": words}) from failed
     for folder, folders, files in os.walk(top):
         for name in (*folders, *files):
             os.chown(os.path.join(folder, name), uid, uid, follow_symlinks=False)
