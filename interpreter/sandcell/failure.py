@@ -24,12 +24,29 @@ _ERRNO = {
 }
 
 
+# For errors that come without one: what a caller can do is the same wherever they arise.
+_HINTS = {
+    ErrorCode.FILE_NOT_FOUND: "look at the spelling; a relative path counts from the working directory",
+    ErrorCode.INVALID_ARGUMENT: "GET /openapi.json has the shapes and their bounds",
+    ErrorCode.INVALID_PATH: "a path has 1 to 4095 bytes, none of them NUL, and leads to a file or a folder",
+    ErrorCode.IS_A_DIRECTORY: "list it, or name a file in it",
+    ErrorCode.NOT_A_DIRECTORY: "name the folder, or read the file",
+    ErrorCode.PERMISSION_DENIED: "user code has its own home, /workspace and /tmp to write in",
+}
+
+
 def failure_of(problem: BaseException, *, request_id: str = "") -> SandcellError:
-    """Return what `problem` means to a caller; an error of ours is returned as it is.
+    """Return what `problem` means to a caller; an error of ours is returned as it is, with a hint at the least.
 
     A body that does not fit its type names the field. What nobody foresaw is INTERNAL and says its kind
     only: the words of a foreign exception may hold what a caller is not to see; the log has them.
     """
+    failure = _translated(problem, request_id)
+    failure.hint = failure.hint or _HINTS.get(failure.code, "")
+    return failure
+
+
+def _translated(problem: BaseException, request_id: str) -> SandcellError:
     if isinstance(problem, SandcellError):
         return problem
     if isinstance(problem, msgspec.ValidationError):
