@@ -122,12 +122,11 @@ class Kernel:
 
     async def close(self) -> None:
         """End what is left of its processes, and give back sockets and descriptors."""
+        self._release()  # first: a process that is left could bind the kernel's free names
         try:
             await self._started.job.kill_tree(self._config.kill_grace)
         except SandcellError:
             pass  # the sandbox is ending, and everything in it
-        finally:
-            self._release()
 
     async def _connect(self, sockets: Sockets, on_message: Callable[[Channel, Message], None]) -> None:
         def receive(channel: Channel, message: Message) -> None:

@@ -113,7 +113,7 @@ class KernelChannels:
         self._make = sockets.make
         self._connection = connection
         self._loop = loop
-        self._on_message = on_message
+        self.on_message = on_message
         self._on_disconnect = on_disconnect
         self._options = {zmq.MAXMSGSIZE: max_message, zmq.RCVHWM: receive_queue}
         self._signer = Signer(connection.key.encode())
@@ -211,7 +211,7 @@ class KernelChannels:
             except BadMessage:
                 self.refused += 1
                 continue
-            self._on_message(channel, message)
+            self.on_message(channel, message)
         return True
 
     def _drain_monitor(self, channel: Channel) -> None:

@@ -7,8 +7,10 @@ A reply that refuses to run holds `"sandcell": {"refused": CODE}` beside `ename`
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 import zmq
@@ -24,7 +26,7 @@ from sandcell_runtime.scope import CwdRefused, applied_cwd, applied_env
 from sandcell_runtime.session import BoundedSession
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping
+    from collections.abc import Coroutine, Generator, Mapping
 
 __all__ = ["make_app"]
 
@@ -125,6 +127,20 @@ class Kernel(IPythonKernel):
             error = {name: reply[name] for name in ("ename", "evalue", "traceback")}
             self.send_response(self.iopub_socket, "error", error)
             return reply
+
+    @contextmanager
+    def _cancel_on_sigint(self, future: asyncio.Future[Any]) -> Generator[None]:
+        """Cancel a coroutine of the user's on SIGINT. Stock does so too, but does not wake the loop that waits."""
+        loop = asyncio.get_running_loop()
+
+        def cancel(_number: int, _frame: object) -> None:
+            loop.call_soon_threadsafe(future.cancel)
+
+        before = signal.signal(signal.SIGINT, cancel)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
 
     def pre_handler_hook(self) -> None:
         self._interrupted = False

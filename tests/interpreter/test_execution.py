@@ -174,6 +174,13 @@ def test_a_result_of_nothing_but_too_much_says_so() -> None:
     assert "1008 bytes left out" in added.data["text/plain"]
 
 
+def test_what_the_runtime_left_out_is_told() -> None:
+    events = run(
+        said("iopub", "display_data", data={"text/plain": "[note]"}, metadata={"sandcell": {"left_out": 9}})
+    )
+    assert events[2] == Truncated(stream="result", bytes=9, total_bytes=9)
+
+
 def test_bounds_count_bytes() -> None:
     assert not any(isinstance(event, Truncated) for event in run(display({"text/plain": "é" * 500})))
     assert any(isinstance(event, Truncated) for event in run(display({"text/plain": "é" * 501})))

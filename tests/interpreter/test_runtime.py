@@ -1,0 +1,499 @@
+"""The kernel inside the user's interpreter: as pure parts, and as a real process spoken to over its sockets."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import venv
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jupyter_client.blocking.client import BlockingKernelClient
+
+import sandcell_runtime
+from sandcell_kernel.channels import new_connection
+from sandcell_runtime.formatters import VALUE_MIME, NotPlain, plain_value
+from sandcell_runtime.scope import CwdRefused, applied_cwd, applied_env
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LAUNCHER = Path(sandcell_runtime.__file__).parent / "launch.py"
+DEADLINE_S = 30
+MAX_FRAME = 2**20
+
+
+# --- values
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [
+        (None, None),
+        (True, True),
+        (2**70, 2**70),
+        (1.5, 1.5),
+        ("é", "é"),
+        ((1, [2, (3,)]), [1, [2, [3]]]),
+        ({"a": {"b": (None,)}}, {"a": {"b": [None]}}),
+    ],
+)
+def test_json_safe_values_are_plain(value: object, plain: object) -> None:
+    assert plain_value(value) == plain
+
+
+CYCLE: list[object] = []
+CYCLE.append(CYCLE)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        float("nan"),
+        float("inf"),
+        {1: 2},
+        {"a": {(1, 2): 3}},
+        {1, 2},
+        b"bytes",
+        object(),
+        "\ud800",
+        {"\ud800": 1},
+        "x" * 2**20,
+        ["x" * 2**10] * 2**10,
+        list(range(2**20)),
+        CYCLE,
+    ],
+    ids=lambda value: repr(value)[:20],
+)
+def test_other_values_are_not(value: object) -> None:
+    with pytest.raises(NotPlain):
+        plain_value(value)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(JSON)
+def test_json_comes_back_as_it_was(value: Any) -> None:
+    plain = plain_value(value)
+    assert plain == value
+    assert json.loads(json.dumps(plain)) == value
+
+
+# --- folder and environment of one run
+
+
+def test_the_folder_is_entered_and_left(tmp_path: Path) -> None:
+    before = os.getcwd()
+    with applied_cwd(str(tmp_path)):
+        assert os.getcwd() == str(tmp_path)
+    assert os.getcwd() == before
+
+
+def test_no_folder_is_no_change() -> None:
+    before = os.getcwd()
+    with applied_cwd(None):
+        assert os.getcwd() == before
+
+
+def test_a_folder_that_the_code_went_to_stays(tmp_path: Path) -> None:
+    before = os.getcwd()
+    try:
+        with applied_cwd(str(tmp_path)):
+            os.chdir("/")
+        assert os.getcwd() == "/"
+    finally:
+        os.chdir(before)
+
+
+def test_the_way_back_needs_no_name(tmp_path: Path) -> None:
+    before, old = os.getcwd(), tmp_path / "old"
+    old.mkdir()
+    os.chdir(old)
+    try:
+        with applied_cwd(str(tmp_path)):
+            old.rename(tmp_path / "new")
+        assert os.getcwd() == str(tmp_path / "new")
+    finally:
+        os.chdir(before)
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("missing", "CWD_NOT_FOUND"),
+        ("file", "NOT_A_DIRECTORY"),
+        ("nul\0", "CWD_NOT_FOUND"),
+        ("x" * 5000, "CWD_NOT_FOUND"),
+    ],
+)
+def test_a_folder_that_cannot_be_entered_is_refused(tmp_path: Path, path: str, code: str) -> None:
+    (tmp_path / "file").touch()
+    before = os.getcwd()
+    with pytest.raises(CwdRefused) as refused, applied_cwd(f"{tmp_path}/{path}"):
+        pass
+    assert refused.value.code == code
+    assert os.getcwd() == before
+
+
+def test_variables_are_set_and_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HELD", "old")
+    monkeypatch.setenv("GONE", "old")
+    value = "quotes ' \" $HOME\nünï " + "x" * 128_000
+    with applied_env({"HELD": value, "GONE": None, "NEW": ""}):
+        assert (os.environ["HELD"], os.environ.get("GONE"), os.environ["NEW"]) == (value, None, "")
+    assert (os.environ["HELD"], os.environ["GONE"], os.environ.get("NEW")) == ("old", "old", None)
+
+
+def test_variables_that_the_code_changed_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SET", "UNSET", "BACK"):
+        monkeypatch.setenv(name, "old")
+    with applied_env({"SET": "run", "UNSET": "run", "BACK": None}):
+        os.environ["SET"] = "code"
+        del os.environ["UNSET"]
+        os.environ["BACK"] = "code"
+    assert (os.environ["SET"], os.environ.get("UNSET"), os.environ["BACK"]) == ("code", None, "code")
+
+
+# --- a real kernel
+
+
+class Ran:
+    """What one execute request led to."""
+
+    def __init__(self, reply: dict[str, Any], messages: list[dict[str, Any]]) -> None:
+        self.reply = reply["content"]
+        self.messages = messages
+
+    def text(self, name: str = "stdout") -> str:
+        return "".join(content["text"] for content in self.all("stream") if content["name"] == name)
+
+    def all(self, kind: str) -> list[dict[str, Any]]:
+        return [message["content"] for message in self.messages if message["msg_type"] == kind]
+
+    @property
+    def data(self) -> dict[str, Any]:
+        (result,) = self.all("execute_result")
+        return cast("dict[str, Any]", result["data"])
+
+
+class RealKernel:
+    """A process of launch.py and a blocking client of it."""
+
+    def __init__(self, folder: str) -> None:
+        connection: Any = new_connection().to_dict()
+        told = {"connection": connection, "settings": {"max_frame": MAX_FRAME}}
+        env = {"PATH": os.environ["PATH"], "HOME": folder, "GIVEN": "yes"}
+        self.process = subprocess.Popen(
+            [sys.executable, str(LAUNCHER)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=env,
+            cwd=folder,
+        )
+        assert self.process.stdin
+        assert self.process.stdout
+        self.process.stdin.write(json.dumps(told).encode())
+        self.process.stdin.close()
+        self.said = self.process.stdout.read()
+        self.client = BlockingKernelClient()
+        self.client.load_connection_info(connection)
+        self.client.start_channels(hb=False)
+        self.client.wait_for_ready(timeout=DEADLINE_S)
+
+    def run(self, code: str, *, silent: bool = False, **extras: Any) -> Ran:
+        client: Any = self.client
+        content: dict[str, Any] = {
+            "code": code,
+            "silent": silent,
+            "store_history": not silent,
+            "user_expressions": {},
+            "allow_stdin": False,
+            "stop_on_error": False,
+        }
+        request = client.session.msg(
+            "execute_request", content, metadata={"sandcell": extras} if extras else {}
+        )
+        client.shell_channel.send(request)
+        messages: list[dict[str, Any]] = []
+        while True:
+            message = client.get_iopub_msg(timeout=DEADLINE_S)
+            if message["parent_header"].get("msg_id") == request["header"]["msg_id"]:
+                messages.append(message)
+                if message["content"].get("execution_state") == "idle":
+                    break
+        return Ran(client.get_shell_msg(timeout=DEADLINE_S), messages)
+
+    def close(self) -> None:
+        self.client.stop_channels()
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdout
+        self.process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKernel]:
+    kernel = RealKernel(str(tmp_path_factory.mktemp("home")))
+    yield kernel
+    kernel.close()
+
+
+def test_it_said_ready_and_nothing_else(kernel: RealKernel) -> None:
+    assert json.loads(kernel.said) == {"ready": True}
+
+
+def test_the_interpreter_is_as_the_user_would_have_it(kernel: RealKernel) -> None:
+    ran = kernel.run("import os, sys; (sys.argv, sys.path, dict(os.environ))", want=["value"])
+    argv, path, env = ran.data[VALUE_MIME]
+    assert argv == [""]
+    assert str(LAUNCHER.parent) not in path
+    assert env.pop("GIVEN") == "yes"
+    # Python sets the locale, ipykernel the other two: the inline backend, and a switch of its debugger
+    assert set(env) <= {"PATH", "HOME", "LC_CTYPE", "MPLBACKEND", "PYDEVD_USE_FRAME_EVAL"}
+
+
+def test_modules_named_as_ours_are_the_users_own(kernel: RealKernel) -> None:
+    code = "open('streams.py', 'w').write('mine = 1'); import streams; streams.mine"
+    assert kernel.run(code).data == {"text/plain": "1"}
+
+
+def test_no_connection_file_is_on_disk(kernel: RealKernel) -> None:
+    assert kernel.run("import glob; glob.glob('**/kernel*.json', recursive=True)").data["text/plain"] == "[]"
+
+
+def test_standard_input_is_empty(kernel: RealKernel) -> None:
+    assert kernel.run("import os; os.read(0, 1)").data["text/plain"] == "b''"
+
+
+# values
+
+
+def test_a_value_is_given_to_those_who_ask(kernel: RealKernel) -> None:
+    assert kernel.run("(1, 'a')", want=["value"]).data == {"text/plain": "(1, 'a')", VALUE_MIME: [1, "a"]}
+
+
+def test_others_get_a_clean_bundle(kernel: RealKernel) -> None:
+    assert kernel.run("(1, 'a')").data == {"text/plain": "(1, 'a')"}
+    assert kernel.run("(1, 'a')", want=["chart"]).data == {"text/plain": "(1, 'a')"}
+
+
+def test_a_value_that_is_hostile_is_no_error(kernel: RealKernel) -> None:
+    code = "class D(dict):\n    def items(self): raise RuntimeError('no')\nD(a=1)"
+    ran = kernel.run(code, want=["value"])
+    assert ran.reply["status"] == "ok"
+    assert VALUE_MIME not in ran.data
+
+
+def test_a_value_is_of_its_own_run(kernel: RealKernel) -> None:
+    kernel.run("7", want=["value"])
+    assert kernel.run("8; None", want=["value"]).all("execute_result") == []
+
+
+# folder and environment
+
+
+def test_folder_and_environment_are_those_of_the_run_alone(kernel: RealKernel, tmp_path: Path) -> None:
+    code = "import os; (os.getcwd(), os.environ.get('NAME'), os.environ.get('GIVEN'))"
+    inside = kernel.run(code, cwd=str(tmp_path), env={"NAME": "x", "GIVEN": None}, want=["value"])
+    assert inside.data[VALUE_MIME] == [str(tmp_path), "x", None]
+    after = kernel.run(code, want=["value"])
+    assert after.data[VALUE_MIME][1:] == [None, "yes"]
+    assert after.data[VALUE_MIME][0] != str(tmp_path)
+
+
+def test_they_are_undone_after_an_error_too(kernel: RealKernel, tmp_path: Path) -> None:
+    before = kernel.run("os.getcwd()").data
+    kernel.run("1/0", cwd=str(tmp_path), env={"NAME": "x"})
+    assert kernel.run("os.getcwd()").data == before
+    assert kernel.run("os.environ.get('NAME')").all("execute_result") == []
+
+
+def test_a_missing_folder_runs_nothing(kernel: RealKernel) -> None:
+    ran = kernel.run("ran_anyway = 1", cwd="/no/such/folder")
+    assert ran.reply["sandcell"] == {"refused": "CWD_NOT_FOUND"}
+    assert kernel.run("'ran_anyway' in globals()").data["text/plain"] == "False"
+
+
+# counter
+
+
+def test_a_ticket_takes_the_next_number_and_runs_nothing(kernel: RealKernel) -> None:
+    first = kernel.run("1").reply["execution_count"]
+    ticket = kernel.run("never", silent=True, ticket=True)
+    assert ticket.reply["status"] == "ok"
+    assert ticket.reply["execution_count"] == first + 1
+    third = kernel.run("'third'")
+    assert third.reply["execution_count"] == first + 2
+    assert kernel.run(f"In[{first + 2}]").data["text/plain"] == repr("'third'")
+
+
+# output
+
+
+def test_output_below_python_is_output_of_the_run_and_in_order(kernel: RealKernel) -> None:
+    code = "print('a'); os.write(1, b'b\\n'); __import__('subprocess').run(['sh', '-c', 'echo c; echo d >&2']); print('e')"
+    ran = kernel.run(code)
+    assert sorted(ran.text().split()) == ["a", "b", "c", "e"]
+    assert ran.text("stderr") == "d\n"
+
+
+@pytest.mark.parametrize("attempt", range(20))
+def test_output_of_a_child_is_never_late(kernel: RealKernel, attempt: int) -> None:
+    ran = kernel.run(f"import subprocess; subprocess.run(['echo', '{attempt}']);")
+    assert ran.text() == f"{attempt}\n"
+
+
+def test_bytes_are_decoded_across_reads(kernel: RealKernel) -> None:
+    ran = kernel.run(
+        "os.write(1, b'\\xf0\\x9f'); __import__('sys').stdout.flush(); os.write(1, b'\\x98\\x80\\xff\\n');"
+    )
+    assert ran.text() == "\U0001f600\ufffd\n"
+
+
+def test_text_that_no_json_can_carry_is_escaped(kernel: RealKernel) -> None:
+    assert kernel.run(r"print('a\ud800b')").text() == "a\\ud800b\n"
+
+
+def test_a_flood_is_whole_and_in_pieces(kernel: RealKernel) -> None:
+    ran = kernel.run("print('x' * 20_000_000)")
+    assert len(ran.text()) == 20_000_001
+    assert max(len(content["text"]) for content in ran.all("stream")) <= 2**18
+
+
+def test_many_small_prints_arrive_in_order(kernel: RealKernel) -> None:
+    assert kernel.run("for i in range(20_000): print(i)").text().split() == [str(i) for i in range(20_000)]
+
+
+# what is too large to send
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "'x' * 3_000_000",
+        "from IPython.display import display; display({'text/html': 'x' * 3_000_000}, raw=True)",
+    ],
+)
+def test_a_display_too_large_to_send_is_replaced(kernel: RealKernel, code: str) -> None:
+    ran = kernel.run(code)
+    (shown,) = ran.all("execute_result") + ran.all("display_data")
+    assert "bytes left out" in shown["data"]["text/plain"]
+    assert shown["metadata"]["sandcell"]["left_out"] > 3_000_000
+
+
+def test_an_error_too_large_to_send_is_cut(kernel: RealKernel) -> None:
+    ran = kernel.run("raise ValueError('x' * 3_000_000)")
+    (error,) = ran.all("error")
+    for told in (error, ran.reply):
+        assert (told["ename"], len(told["evalue"])) == ("ValueError", 1000)
+
+
+def test_a_message_too_large_to_send_is_an_error_of_its_sender(kernel: RealKernel) -> None:
+    ran = kernel.run("import comm; comm.create_comm(target_name='t', data='x' * 3_000_000)")
+    assert ran.reply["ename"] == "TooLargeToSend"
+    assert kernel.run("1").reply["status"] == "ok"
+
+
+# interrupts
+
+
+def interrupt_when(kernel: RealKernel, code: str, printed: str) -> Ran:
+    """Run code, and interrupt it when it has printed a line."""
+    client: Any = kernel.client
+    msg_id = client.execute(code, allow_stdin=False)
+    messages: list[dict[str, Any]] = []
+    while True:
+        message = client.get_iopub_msg(timeout=DEADLINE_S)
+        if message["parent_header"].get("msg_id") != msg_id:
+            continue
+        messages.append(message)
+        if printed in message["content"].get("text", ""):
+            kernel.process.send_signal(signal.SIGINT)
+        if message["content"].get("execution_state") == "idle":
+            return Ran(client.get_shell_msg(timeout=DEADLINE_S), messages)
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        "while True: pass",
+        "import time; time.sleep(60)",
+        "import subprocess; subprocess.run(['sleep', '60'])",
+        "import threading; threading.Event().wait()",
+    ],
+)
+def test_an_interrupt_reaches_the_code(kernel: RealKernel, wait: str) -> None:
+    ran = interrupt_when(kernel, f"print('go')\n{wait}", "go")
+    assert ran.reply["ename"] == "KeyboardInterrupt"
+    assert "sandcell_runtime" not in "".join(ran.reply["traceback"])
+
+
+def test_an_interrupt_ends_a_coroutine(kernel: RealKernel) -> None:
+    ran = interrupt_when(kernel, "import asyncio; print('go')\nawait asyncio.sleep(60)", "go")
+    assert ran.reply["status"] == "error"
+
+
+def test_an_interrupt_between_runs_is_nothing(kernel: RealKernel) -> None:
+    for _ in range(20):
+        kernel.process.send_signal(signal.SIGINT)
+        assert kernel.run("1").reply["status"] in {"ok", "error"}
+    assert kernel.run("1").reply["status"] == "ok"
+
+
+def test_a_storm_of_interrupts_leaves_the_kernel_alive(kernel: RealKernel) -> None:
+    for _ in range(10):
+        msg_id = kernel.client.execute("for i in range(10**5): pass", allow_stdin=False)
+        for _ in range(50):
+            kernel.process.send_signal(signal.SIGINT)
+        client: Any = kernel.client
+        reply = client.get_shell_msg(timeout=DEADLINE_S)
+        assert reply["parent_header"]["msg_id"] == msg_id
+    assert kernel.run("1 + 1").data == {"text/plain": "2"}
+
+
+# history
+
+
+def test_history_is_complete_though_written_in_batches(kernel: RealKernel) -> None:
+    kernel.run("'of history'")
+    client: Any = kernel.client
+    client.history(hist_access_type="tail", n=1, output=False, raw=True)
+    assert client.get_shell_msg(timeout=DEADLINE_S)["content"]["history"][-1][2] == "'of history'"
+    client.history(hist_access_type="search", pattern="*of hist*", output=False, raw=True)
+    assert client.get_shell_msg(timeout=DEADLINE_S)["content"]["history"]
+
+
+# --- starts that fail
+
+
+def start(python: str, told: object) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [python, str(LAUNCHER)],
+        input=json.dumps(told).encode(),
+        capture_output=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+
+
+def test_an_environment_without_ipykernel_says_what_to_do(tmp_path: Path) -> None:
+    venv.create(tmp_path / "env", with_pip=False)
+    ran = start(str(tmp_path / "env" / "bin" / "python"), {"connection": {}})
+    said = json.loads(ran.stdout)
+    assert ran.returncode == 1
+    assert "ipykernel cannot be imported" in said["failed"]
+    assert "pip install" in said["hint"]
+
+
+def test_a_launcher_that_is_told_nonsense_fails() -> None:
+    assert start(sys.executable, {}).returncode != 0
