@@ -6,10 +6,14 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 ROOT = Path(__file__).parents[2]
 _BLOCK = re.compile(r"^```(?P<language>python|sh)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -38,8 +42,15 @@ def _examples() -> list[Example]:
     return found
 
 
+@pytest.fixture
+def state() -> Generator[str]:
+    """A registry of its own: what the examples make is nobody else's."""
+    with tempfile.TemporaryDirectory(prefix="sandcell-") as folder:
+        yield folder
+
+
 @pytest.mark.parametrize("example", _examples(), ids=lambda example: example.name)
-def test_example_runs(example: Example, tmp_path: Path) -> None:
+def test_example_runs(example: Example, state: str, tmp_path: Path) -> None:
     folder = tmp_path / "work"
     folder.mkdir()
     environment = {
@@ -47,7 +58,7 @@ def test_example_runs(example: Example, tmp_path: Path) -> None:
         "LANG": "C.UTF-8",
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "SANDCELL_ENGINE": "local",
-        "SANDCELL_STATE_DIR": str(tmp_path / "state"),
+        "SANDCELL_STATE_DIR": state,
         "JUPYTER_DATA_DIR": str(tmp_path / "jupyter"),
     }
     done = subprocess.run(

@@ -36,8 +36,8 @@ def run_source(options: argparse.Namespace, config: Config) -> int:
         result = _run(place, code, options)
     if options.json:
         write_stdout(json.dumps(result.to_dict()) + "\n")
-    elif result.error is not None:
-        write_traceback(result.error.traceback)
+    else:
+        _tell_failure(result)
     return exit_code_of(result)
 
 
@@ -76,6 +76,13 @@ def _ask(prompt: str, *_: object) -> str:
     """Answer `input()` from standard input; at its end the code gets an empty line."""
     write_stdout(prompt)
     return sys.stdin.readline().rstrip("\n")
+
+
+def _tell_failure(result: RunResult) -> None:
+    if result.error is not None:
+        write_traceback(result.error.traceback)
+    if result.end.cause != "exited":
+        print(f"sandcell: the run ended: {result.end.cause}", file=sys.stderr)
 
 
 def exit_code_of(result: RunResult) -> int:

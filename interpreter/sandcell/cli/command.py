@@ -12,7 +12,7 @@ from sandcell.cli.output import write_stderr, write_stdout
 from sandcell.cli.place import open_place
 from sandcell.client.blocking.follow import Follower
 from sandcell.client.options import NOT_GIVEN, make_command
-from sandcell.client.protocol import JOURNAL_TYPE, Request, path_of
+from sandcell.client.protocol import Request, path_of
 from sandcell_container.end import CommandEnd
 from sandcell_container.frames import Kind
 
@@ -50,10 +50,16 @@ def run_command(options: argparse.Namespace, config: Config) -> int:
                 case Kind.STDERR:
                     write_stderr(entry.data)
                 case Kind.ENDED:
-                    return exit_code_of(msgspec.json.decode(entry.data, type=CommandEnd))
+                    return _tell_end(msgspec.json.decode(entry.data, type=CommandEnd))
                 case _:
                     pass  # STARTED, and news of a later version
     raise AssertionError("a follower ends with ENDED or raises")
+
+
+def _tell_end(end: CommandEnd) -> int:
+    if end.end.cause not in {"exited", "signaled"}:  # a shell tells of neither
+        print(f"sandcell: the command ended: {end.end.cause}", file=sys.stderr)
+    return exit_code_of(end)
 
 
 def exit_code_of(end: CommandEnd) -> int:
@@ -67,7 +73,7 @@ def exit_code_of(end: CommandEnd) -> int:
 
 def _entries(place: Place, config: Config, body: bytes) -> Generator[Entry]:
     """Yield what comes out of the command. The SDK's own `exec` hands on text, which may not be what was written."""
-    request = Request(method="POST", path=path_of("exec"), body=body, accept=JOURNAL_TYPE)
+    request = Request(method="POST", path=path_of("exec"), body=body)
     with (
         closing(place.transport(config)) as transport,
         closing(Follower(transport, request, None).entries()) as found,
