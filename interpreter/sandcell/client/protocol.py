@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 __all__ = [
-    "JOURNAL_TYPE",
     "Address",
     "Conversation",
     "Cut",
@@ -36,7 +35,6 @@ __all__ = [
     "unreachable",
 ]
 
-JOURNAL_TYPE = "application/vnd.sandcell.journal"
 JSON_TYPE = "application/json"
 
 Admitted = Literal[True, False, "unknown"]
@@ -71,7 +69,6 @@ class Request:
     query: Mapping[str, str] = field(default_factory=dict[str, str])
     body: bytes = b""
     content_type: str = JSON_TYPE
-    accept: str = JSON_TYPE
     streamed: bool = False
     repeatable: bool = True
     patience: float | None = None
@@ -109,7 +106,7 @@ class Conversation:
 
     def begin(self, request: Request) -> bytes:
         """Return the bytes of `request`, whole unless its body is streamed."""
-        headers = [*self._fixed, ("Accept", request.accept)]
+        headers = list(self._fixed)
         if request.streamed:
             headers += [("Content-Type", request.content_type), ("Transfer-Encoding", "chunked")]
         elif request.body or request.method in {"POST", "PUT"}:

@@ -76,7 +76,10 @@ def make_server(guest: Guest) -> HTTPServer:
         log_function=_log_request,
     )
     # Bodies are bounded by the handlers, which can say so in our form, and files have no bound.
-    return HTTPServer(application, max_body_size=_NO_BOUND)
+    server = HTTPServer(application, max_body_size=_NO_BOUND)
+    # A client keeps its connections as long as it likes: a timer for each request costs a tenth of a short one.
+    server.conn_params.header_timeout = None
+    return server
 
 
 def _log_request(handler: RequestHandler) -> None:

@@ -13,7 +13,6 @@ from tornado.web import HTTPError, RequestHandler, stream_request_body
 from sandcell.failure import failure_of
 from sandcell.names import decode_names, encode_names
 from sandcell_container.errors import CODES, ErrorCode, SandcellError, error
-from sandcell_container.ids import new_id
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -58,11 +57,15 @@ class ApiHandler(RequestHandler):
         self._task: asyncio.Task[Any] | None = None
         self._client_gone = False
 
+    def set_default_headers(self) -> None:
+        self.clear_header("Server")  # who asks knows, and each header costs both ends
+
     def prepare(self) -> None:
-        self.request_id = self.request.headers.get("X-Request-Id", "")[:128] or new_id("run")[4:]
+        self.request_id = self.request.headers.get("X-Request-Id", "")[:128] or self.guest.next_request_id()
         self.set_header("X-Request-Id", self.request_id)
         given = self.request.headers.get("Authorization", "")
-        check_token(given, self.get_query_argument("token", ""), token=self.guest.boot.token)
+        query = "" if given else self.get_query_argument("token", "")
+        check_token(given, query, token=self.guest.boot.token)
 
     def data_received(self, chunk: bytes) -> Awaitable[None] | None:
         """Take a piece of the body; what is over the bound is read and dropped, so that the refusal arrives."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -33,3 +34,8 @@ class Guest:
     fronts: Fronts
     group: asyncio.TaskGroup
     started_at: float
+    _requests: itertools.count[int] = field(default_factory=itertools.count)
+
+    def next_request_id(self) -> str:
+        """Return an id for a request that brought none: unique in this guest's log."""
+        return f"{self.boot.sandbox_id}-{next(self._requests)}"

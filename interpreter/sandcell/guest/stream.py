@@ -58,10 +58,10 @@ async def send_journal(
 def journal_headers(handler: ApiHandler, epoch: str) -> Callable[[Entry], bytes]:
     """Set the headers of a stream and return how its entries are written, by what the client accepts."""
     handler.set_header("Sandcell-Epoch", epoch)
-    handler.set_header("Cache-Control", "no-store")
-    handler.set_header("X-Accel-Buffering", "no")
     if EVENT_STREAM in handler.request.headers.get("Accept", ""):
         handler.set_header("Content-Type", EVENT_STREAM)
+        handler.set_header("Cache-Control", "no-store")
+        handler.set_header("X-Accel-Buffering", "no")  # proxies hold back what comes in pieces
         return lambda entry: _server_sent(entry, epoch)
     handler.set_header("Content-Type", JOURNAL_TYPE)
     return encode_entry

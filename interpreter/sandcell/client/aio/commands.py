@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sandcell.client.aio.channel import call
 from sandcell.client.aio.follow import AsyncFollower
-from sandcell.client.protocol import JOURNAL_TYPE, Request, path_of
+from sandcell.client.protocol import Request, path_of
 from sandcell.command import CommandOutput, ExecResult, command_failed
 from sandcell.names import encode_names
 from sandcell_container.errors import ErrorCode, error
@@ -31,12 +31,7 @@ async def run_command(
     check: bool,
 ) -> ExecResult:
     """Run one command and return its result. It ends when this is given up."""
-    first = Request(
-        method="POST",
-        path=path_of("exec"),
-        body=encode_names(request),
-        accept=JOURNAL_TYPE,
-    )
+    first = Request(method="POST", path=path_of("exec"), body=encode_names(request))
     output = CommandOutput(max_output=max_output)
     async with aclosing(AsyncFollower(transport, first, None).entries()) as entries:
         async for followed in entries:

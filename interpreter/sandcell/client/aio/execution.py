@@ -11,7 +11,7 @@ import msgspec
 from sandcell.api import CreateExecution, ExecutionInfo, SendInput
 from sandcell.client.aio.channel import call
 from sandcell.client.aio.follow import AsyncFollower
-from sandcell.client.protocol import JOURNAL_TYPE, Request, path_of
+from sandcell.client.protocol import Request, path_of
 from sandcell.events import Ended, ErrorRaised, InputRequested, Started, Stderr, Stdout, event_of
 from sandcell.results import RunBuilder, RunResult
 from sandcell_container.errors import ErrorCode, SandcellError, error
@@ -183,7 +183,6 @@ def _creating(body: CreateExecution, *, follow: bool) -> Request:
         path=path_of("executions"),
         query={} if follow else {"follow": "false"},
         body=msgspec.json.encode(body),
-        accept=JOURNAL_TYPE if follow else "application/json",
     )
 
 
@@ -196,7 +195,6 @@ def _events_of(run_id: str, *, cursor: str | None = None) -> Request:
         method="GET",
         path=path_of("executions", run_id, "events"),
         query={} if cursor is None else {"cursor": cursor},
-        accept=JOURNAL_TYPE,
     )
 
 

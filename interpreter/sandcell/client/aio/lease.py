@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sandcell.client.protocol import JOURNAL_TYPE, Request, path_of
+from sandcell.client.protocol import Request, path_of
 
 if TYPE_CHECKING:
     from typing import Literal
@@ -23,7 +23,7 @@ class AsyncLease:
     @classmethod
     async def take(cls, transport: AsyncTransport, kind: Literal["owner", "attached"]) -> AsyncLease:
         """Return the lease when the guest has it."""
-        request = Request(method="GET", path=path_of("events"), query={"lease": kind}, accept=JOURNAL_TYPE)
+        request = Request(method="GET", path=path_of("events"), query={"lease": kind})
         return cls(await transport.open(request))
 
     def release(self) -> None:

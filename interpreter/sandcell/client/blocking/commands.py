@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sandcell.client.blocking.channel import call
 from sandcell.client.blocking.follow import Follower
-from sandcell.client.protocol import JOURNAL_TYPE, Request, path_of
+from sandcell.client.protocol import Request, path_of
 from sandcell.command import CommandOutput, ExecResult, command_failed
 from sandcell.names import encode_names
 from sandcell_container.errors import ErrorCode, error
@@ -32,12 +32,7 @@ def run_command(
     check: bool,
 ) -> ExecResult:
     """Run one command and return its result. It ends when this is given up."""
-    first = Request(
-        method="POST",
-        path=path_of("exec"),
-        body=encode_names(request),
-        accept=JOURNAL_TYPE,
-    )
+    first = Request(method="POST", path=path_of("exec"), body=encode_names(request))
     output = CommandOutput(max_output=max_output)
     with closing(Follower(transport, first, None).entries()) as entries:
         for followed in entries:

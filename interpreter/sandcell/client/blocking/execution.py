@@ -12,7 +12,7 @@ import msgspec
 from sandcell.api import CreateExecution, ExecutionInfo, SendInput
 from sandcell.client.blocking.channel import call
 from sandcell.client.blocking.follow import Follower
-from sandcell.client.protocol import JOURNAL_TYPE, Request, path_of
+from sandcell.client.protocol import Request, path_of
 from sandcell.events import Ended, ErrorRaised, InputRequested, Started, Stderr, Stdout, event_of
 from sandcell.results import RunBuilder, RunResult
 from sandcell_container.errors import ErrorCode, SandcellError, error
@@ -182,7 +182,6 @@ def _creating(body: CreateExecution, *, follow: bool) -> Request:
         path=path_of("executions"),
         query={} if follow else {"follow": "false"},
         body=msgspec.json.encode(body),
-        accept=JOURNAL_TYPE if follow else "application/json",
     )
 
 
@@ -195,7 +194,6 @@ def _events_of(run_id: str, *, cursor: str | None = None) -> Request:
         method="GET",
         path=path_of("executions", run_id, "events"),
         query={} if cursor is None else {"cursor": cursor},
-        accept=JOURNAL_TYPE,
     )
 
 

@@ -118,7 +118,6 @@ def _of_file(
         body=body,
         streamed=streamed,
         content_type=_BYTES,
-        accept=_BYTES if method == "GET" else "application/json",
     )
 
 

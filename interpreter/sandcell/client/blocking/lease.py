@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sandcell.client.protocol import JOURNAL_TYPE, Request, path_of
+from sandcell.client.protocol import Request, path_of
 
 if TYPE_CHECKING:
     from typing import Literal
@@ -24,7 +24,7 @@ class Lease:
     @classmethod
     def take(cls, transport: Transport, kind: Literal["owner", "attached"]) -> Lease:
         """Return the lease when the guest has it."""
-        request = Request(method="GET", path=path_of("events"), query={"lease": kind}, accept=JOURNAL_TYPE)
+        request = Request(method="GET", path=path_of("events"), query={"lease": kind})
         return cls(transport.open(request))
 
     def release(self) -> None:
