@@ -67,7 +67,7 @@ $(installed): pyproject.toml | $(made)
 $(dev): $(installed)
 	@echo "installing the tools of the checks into $(VENV)"
 	@$(bin)/python -m pip install -qq --upgrade 'pip>=25.1' && \
-	$(bin)/python -m pip install -qq --group dev && \
+	$(bin)/python -m pip install -qq --group dev --editable '.[docker]' && \
 	{ command -v node >/dev/null || $(bin)/python -m pip install -qq 'pyright[nodejs]'; } || \
 		$(call missing,pip could not install; is a package index reachable from here?)
 	@touch $@

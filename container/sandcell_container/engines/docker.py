@@ -232,6 +232,7 @@ def _start(client: docker.DockerClient, options: dict[str, Any], folder: Path, d
         heard = _read_until(attached.fileno(), _READY, deadline)
     finally:
         attached.close()
+        attached._sock.close()  # the SDK hands out a reader, whose close leaves its socket open
     if _READY not in heard:
         raise _start_failed(folder, heard)
 
