@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
+import os
 import re
-import secrets
 from typing import Literal
 
 from sandcell_container.errors import ErrorCode, error
@@ -18,7 +18,7 @@ _ID = re.compile(r"[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?", re.ASCII)
 
 def new_id(prefix: Prefix) -> str:
     """Return `prefix_` and 16 base32 characters (80 random bits)."""
-    return f"{prefix}_{base64.b32encode(secrets.token_bytes(10)).decode().lower()}"
+    return f"{prefix}_{base64.b32encode(os.urandom(10)).decode().lower()}"
 
 
 def check_id(given: str, *, what: str) -> str:
