@@ -231,8 +231,8 @@ def _start(client: docker.DockerClient, options: dict[str, Any], folder: Path, d
         container.start()
         heard = _read_until(attached.fileno(), _READY, deadline)
     finally:
+        attached._sock.close()  # the SDK hands out a reader, whose close alone would leave its socket open
         attached.close()
-        attached._sock.close()  # the SDK hands out a reader, whose close leaves its socket open
     if _READY not in heard:
         raise _start_failed(folder, heard)
 
