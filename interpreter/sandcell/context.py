@@ -181,9 +181,7 @@ class Context:
     async def delete(self, *, who: str) -> None:
         """End everything in the context, for good."""
         self._deleted = True
-        doom = Doom(cause="killed", who=who, reason=f"{who} deleted the context")
-        self._dispatcher.drop_waiting(doom.cause, doom.reason, who=who)
-        await self._dispatcher.life.stop(doom, politely=self._dispatcher.running is None)
+        await self._dispatcher.close(Doom(cause="killed", who=who, reason=f"{who} deleted the context"))
 
     def abandon(self) -> None:
         """Begin to end everything in the context, because the sandbox ends."""

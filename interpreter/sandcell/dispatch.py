@@ -98,6 +98,12 @@ class Dispatcher:
         self._fresh_state = doom.reason
         await self.life.ready()
 
+    async def close(self, doom: Doom) -> None:
+        """End the kernel and all that waits for it, for good."""
+        self.drop_waiting(doom.cause, doom.reason, who=doom.who)
+        await self.life.stop(doom, politely=self.running is None)
+        self._abandon_requests(doom.reason)  # of a kernel that was still on its way
+
     # --- what runs ask: RunOwner
 
     def heed_run(self, run: Run) -> None:
@@ -143,27 +149,26 @@ class Dispatcher:
         self._fresh_state = f"the interpreter was started anew: {death.reason}"
         # After `exit()` the runs that wait were never promised the old state.
         waiting = [] if death.announced else self._queue.take()
-        run, asked = self.running, self._routes.take_unanswered()
-        self._outbox.clear()
-        self.running = None
+        run, self.running = self.running, None
         if run is not None:
             self._routes.close(run)
             run.die(death)
         for each in waiting:
             each.abort("lost", f"the run before it lost the interpreter: {death.reason}")
-        for request in asked:
-            request.abandon(death.reason)
+        self._abandon_requests(death.reason)
         self._advance()
 
     def on_start_failed(self, problem: SandcellError) -> None:
         """Fail all that waits: another attempt for each would fail as well, one after another."""
-        waiting, asked = self._queue.take(), self._routes.take_unanswered()
-        self._outbox.clear()
-        for run in waiting:
+        for run in self._queue.take():
             run.refuse(problem)
-            run.report(reason=str(problem), aborted=False)
-        for request in asked:
-            request.abandon(str(problem))
+            run.report(reason=str(problem))
+        self._abandon_requests(str(problem))
+
+    def _abandon_requests(self, reason: str) -> None:
+        self._outbox.clear()
+        for request in self._routes.take_unanswered():
+            request.abandon(reason)
 
     # --- the run that runs
 
