@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sandcell_kernel.wire import Channel, ChannelMessage, Message
+from sandcell_kernel.wire import Channel, ChannelMessage, Message, RequestKey
 
 __all__ = [
     "Action",
@@ -39,21 +39,21 @@ class Forward:
 class AskKernelInfo:
     """Ask the context's kernel what it is; answered by `learn_kernel` or `fail`."""
 
-    msg_id: str
+    key: RequestKey
 
 
 @dataclass(frozen=True, slots=True)
 class TakeTicket:
     """Take an execution count from the context; answered by `start_shell` or `fail`."""
 
-    msg_id: str
+    key: RequestKey
 
 
 @dataclass(frozen=True, slots=True)
 class RunShell:
     """Run `code` in a shell session; answered by `show_shell` and, last, by `end_shell` or `fail`."""
 
-    msg_id: str
+    key: RequestKey
     session_id: str
     code: str
 
@@ -62,7 +62,7 @@ class RunShell:
 class Interrupt:
     """Interrupt the shell session, or the context where it is None; answered by `finish` or `fail`."""
 
-    msg_id: str
+    key: RequestKey
     session_id: str | None
 
 
@@ -70,7 +70,7 @@ class Interrupt:
 class Restart:
     """Restart the context; answered by `finish` or `fail`."""
 
-    msg_id: str
+    key: RequestKey
 
 
 @dataclass(frozen=True, slots=True)

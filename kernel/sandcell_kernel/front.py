@@ -44,7 +44,7 @@ from sandcell_kernel.requests import (
 )
 from sandcell_kernel.seen import Seen
 from sandcell_kernel.shell_output import ShellOutput
-from sandcell_kernel.wire import BadMessage, ChannelMessage
+from sandcell_kernel.wire import BadMessage, ChannelMessage, RequestKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -88,8 +88,10 @@ class Front:
         self._out: list[Action] = []
         self._waiting: deque[Run] = deque()
         self._running: Run | None = None
-        self._relays: dict[str, Relay] = {}
-        self._served: dict[str, ChannelMessage] = {}  # requests that are ours to answer, and take a while
+        self._relays: dict[RequestKey, Relay] = {}
+        self._served: dict[
+            RequestKey, ChannelMessage
+        ] = {}  # requests that are ours to answer, and take a while
         self._info: dict[str, Any] | None = None
         self._count = 0
 
@@ -106,7 +108,7 @@ class Front:
         Raises:
             BadMessage: its header is not valid.
         """
-        if not self._seen.add(message.msg_id):
+        if not self._seen.add(message):
             self._repeat(channel, message)
         elif message.head.subshell_id is not None:
             self._refuse(channel, message, _unsupported("subshells"))
@@ -116,9 +118,9 @@ class Front:
         return self._take()
 
     def _repeat(self, channel: Channel, message: Message) -> None:
-        if not self._seen.is_closed(message.msg_id):
+        if not self._seen.is_closed(message):
             return  # its answer will come
-        reply = self._seen.reply(message.msg_id)
+        reply = self._seen.reply(message)
         if reply is not None:
             self._out.append(reply)
         elif reply_type(message.msg_type):
@@ -150,7 +152,7 @@ class Front:
             self._serve(channel, message, self._info)
             return
         self._begin(channel, message)
-        self._out.append(AskKernelInfo(message.msg_id))
+        self._out.append(AskKernelInfo(message.key))
 
     def _interrupt(self, channel: Channel, message: Message) -> None:
         run = self._running
@@ -161,14 +163,14 @@ class Front:
                 self._serve(channel, message, {})
                 return
         self._begin(channel, message)
-        self._out.append(Interrupt(message.msg_id, shell.session_id if shell else None))
+        self._out.append(Interrupt(message.key, shell.session_id if shell else None))
 
     def _shut_down(self, channel: Channel, message: Message) -> None:
         self._begin(channel, message)
         if flag_field(message, "restart", default=False):
-            self._out.append(Restart(message.msg_id))
+            self._out.append(Restart(message.key))
         else:
-            self._end(message.msg_id, {"restart": False})
+            self._end(message.key, {"restart": False})
             self._out.append(Shutdown())
 
     def _complete(self, channel: Channel, message: Message) -> None:
@@ -185,7 +187,7 @@ class Front:
             text = f"{self._max_waiting} requests wait for the kernel already"
             self._refuse(channel, message, Problem(name="BUSY", value=text))
             return
-        self._relays[message.msg_id] = Relay(channel, message)
+        self._relays[message.key] = Relay(channel, message)
         self._out.append(Forward(channel, message, message.msg_type in _LIMITED))
 
     _ROUTES: ClassVar[dict[str, Callable[[Front, Channel, Message], None]]] = {
@@ -214,10 +216,10 @@ class Front:
         Raises:
             BadMessage: its header is not valid.
         """
-        parent = message.parent_id
-        if self._running is not None and parent == self._running.request.msg_id:
+        parent = message.parent_key
+        if self._running is not None and parent == self._running.request.key:
             self._hear_run(self._running, channel, message)
-        elif parent in self._relays:
+        elif parent is not None and parent in self._relays:
             self._hear_relay(self._relays[parent], channel, message)
         elif channel == "iopub" and message.msg_type != "status":
             self._pass(channel, message)
@@ -249,9 +251,9 @@ class Front:
             self._reply(relay.request, ChannelMessage(relay.channel, message.with_session(self._session)))
 
     def _close_relay(self, relay: Relay) -> None:
-        del self._relays[relay.request.msg_id]
+        del self._relays[relay.request.key]
         if relay.idle is not None and not relay.expired:
-            self._seen.close(relay.request.msg_id)
+            self._seen.close(relay.request)
             self._pass("iopub", relay.idle)
 
     def _hear_status(self, asked: Run | Relay, message: Message) -> None:
@@ -272,7 +274,7 @@ class Front:
         """
         if lost:
             self._fail_relays(Problem(name=_DIED, value=reason))
-        run = self._running_run(msg_id)
+        run = self._running_run(RequestKey(msg_id, "execute_request"))
         if run is not None and run.reply is None:
             name = _DIED if lost else _NAMES.get(cause, _DIED)
             self._fail_run(run, Problem(name=name, value=reason or _SILENT), note=lost)
@@ -280,9 +282,9 @@ class Front:
             self._close_run(run, ChannelMessage(run.channel, run.reply.with_session(self._session)))
         return self._take()
 
-    def expire(self, msg_id: str) -> list[Action]:
+    def expire(self, key: RequestKey) -> list[Action]:
         """Answer a limited request emptily, if the kernel has not answered it yet."""
-        relay = self._relays.get(msg_id)
+        relay = self._relays.get(key)
         if relay is not None and relay.reply is None and not relay.expired:
             relay.expired = True
             self._serve(relay.channel, relay.request, know_nothing(relay.request), busy=not relay.busy)
@@ -293,29 +295,29 @@ class Front:
     def learn_kernel(self, inner: Mapping[str, Any]) -> list[Action]:
         """Take the content of the kernel's kernel_info_reply and answer those who asked for ours."""
         self._info = describe_kernel(self._version, inner)
-        for msg_id, (_, message) in list(self._served.items()):
+        for key, (_, message) in list(self._served.items()):
             if message.msg_type == "kernel_info_request":
-                self._end(msg_id, self._info)
+                self._end(key, self._info)
         return self._take()
 
-    def start_shell(self, msg_id: str, count: int) -> list[Action]:
+    def start_shell(self, key: RequestKey, count: int) -> list[Action]:
         """Go on with a shell cell that has got its execution count."""
-        run = self._running_run(msg_id)
+        run = self._running_run(key)
         if run is not None:
             self._count = max(self._count, count)
             self._run_shell(run, count)
         return self._take()
 
-    def show_shell(self, msg_id: str, name: StreamName, data: bytes) -> list[Action]:
+    def show_shell(self, key: RequestKey, name: StreamName, data: bytes) -> list[Action]:
         """Show output of a shell cell."""
-        run = self._running_run(msg_id)
+        run = self._running_run(key)
         if run is not None:
             self._show(run, run.output.feed(name, data))
         return self._take()
 
-    def end_shell(self, msg_id: str, end: CommandEnd) -> list[Action]:
+    def end_shell(self, key: RequestKey, end: CommandEnd) -> list[Action]:
         """End a shell cell; one that did not exit with 0 is an error that names how it ended."""
-        run = self._running_run(msg_id)
+        run = self._running_run(key)
         if run is not None:
             self._show(run, run.output.finish())
             problem = command_problem(end, interrupted=run.interrupted)
@@ -330,17 +332,17 @@ class Front:
                 self._fail_run(run, problem)
         return self._take()
 
-    def finish(self, msg_id: str) -> list[Action]:
+    def finish(self, key: RequestKey) -> list[Action]:
         """An interrupt or a restart was done."""
-        asked = self._served.get(msg_id)
+        asked = self._served.get(key)
         if asked is not None:
-            self._end(msg_id, {"restart": True} if asked.message.msg_type == "shutdown_request" else {})
+            self._end(key, {"restart": True} if asked.message.msg_type == "shutdown_request" else {})
         return self._take()
 
-    def fail(self, msg_id: str, problem: Problem) -> list[Action]:
-        """Whatever was asked for the request `msg_id` could not be done."""
-        asked = self._served.pop(msg_id, None)
-        relay = self._relays.pop(msg_id, None)
+    def fail(self, key: RequestKey, problem: Problem) -> list[Action]:
+        """Whatever was asked for the request `key` could not be done."""
+        asked = self._served.pop(key, None)
+        relay = self._relays.pop(key, None)
         run = self._running
         if asked is not None and asked.message.msg_type == "kernel_info_request":
             self._serve(asked.channel, asked.message, describe_kernel(self._version), busy=False)
@@ -348,7 +350,7 @@ class Front:
             self._fail_request(asked.channel, asked.message, problem)
         elif relay is not None and not relay.expired:
             self._fail_request(relay.channel, relay.request, problem)
-        elif run is not None and run.request.msg_id == msg_id:
+        elif run is not None and run.request.key == key:
             self._fail_run(run, problem)
         return self._take()
 
@@ -364,7 +366,7 @@ class Front:
             case ShellCell():
                 self._be_busy(run)
                 if run.store_history:
-                    self._out.append(TakeTicket(run.request.msg_id))
+                    self._out.append(TakeTicket(run.request.key))
                 else:
                     self._run_shell(run, self._count)
             case WrongCell(problem):
@@ -380,11 +382,11 @@ class Front:
             return
         run.started = True
         run.output = ShellOutput(self._max_shell_output)
-        self._out.append(RunShell(run.request.msg_id, run.where.session_id, run.where.code))
+        self._out.append(RunShell(run.request.key, run.where.session_id, run.where.code))
 
-    def _running_run(self, msg_id: str) -> Run | None:
+    def _running_run(self, key: RequestKey) -> Run | None:
         run = self._running
-        return run if run is not None and run.request.msg_id == msg_id else None
+        return run if run is not None and run.request.key == key else None
 
     def _show(self, run: Run, texts: Iterable[StreamText]) -> None:
         self._out += [self._answers.stream(run.request, name, text) for name, text in texts]
@@ -429,10 +431,10 @@ class Front:
 
     def _begin(self, channel: Channel, message: Message) -> None:
         self._out.append(self._answers.status(message, "busy"))
-        self._served[message.msg_id] = ChannelMessage(channel, message)
+        self._served[message.key] = ChannelMessage(channel, message)
 
-    def _end(self, msg_id: str, content: dict[str, Any]) -> None:
-        channel, message = self._served.pop(msg_id)
+    def _end(self, key: RequestKey, content: dict[str, Any]) -> None:
+        channel, message = self._served.pop(key)
         self._reply(message, self._answers.reply(channel, message, content))
         if message.msg_type == "shutdown_request":
             self._out.append(self._answers.copy_of_shutdown(message, restart=bool(content["restart"])))
@@ -454,10 +456,10 @@ class Front:
     ) -> None:
         told = self._answers.refused(channel, message, problem)
         self._tell(told if busy else told[1:])
-        self._seen.close(message.msg_id)
+        self._seen.close(message)
 
     def _reply(self, request: Message, reply: ChannelMessage) -> None:
-        self._seen.close(request.msg_id, reply)
+        self._seen.close(request, reply)
         self._out.append(reply)
 
     def _tell(self, messages: Iterable[ChannelMessage]) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sandcell_kernel.answers import Answers, Problem, describe_kernel, reply_type
 from sandcell_kernel.requests import flag_field, is_object, text_field
-from sandcell_kernel.wire import Channel, ChannelMessage, Message, new_message
+from sandcell_kernel.wire import Channel, ChannelMessage, Message, RequestKey, new_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -64,7 +64,7 @@ class OuterKernel:
         self._version = version
         self._max_open = max_open
         self._answers = Answers(session)
-        self._open: dict[str, _Open] = {}
+        self._open: dict[RequestKey, _Open] = {}
         self._connected = False
         self._gone: Problem | None = None
         self._info: dict[str, Any] = describe_kernel(version)
@@ -119,8 +119,8 @@ class OuterKernel:
         Raises:
             BadMessage: its header is not valid.
         """
-        parent, kind = message.parent_id, message.msg_type
-        asked = self._open.get(parent)
+        parent, kind = message.parent_key, message.msg_type
+        asked = self._open.get(parent) if parent is not None else None
         if kind == "kernel_info_reply" and is_object(message):
             self._info = message.body()
         is_answer = kind == "status" or (channel in ("shell", "control") and kind.endswith("_reply"))
@@ -151,7 +151,7 @@ class OuterKernel:
     # --- inside
 
     def _ask(self, asked: _Open) -> list[OuterAction]:
-        self._open[asked.message.msg_id] = asked
+        self._open[asked.message.key] = asked
         return [Up(asked.channel, asked.message)] if self._connected else []
 
     def _note_answer(self, asked: _Open, kind: str, state: str) -> None:
@@ -160,11 +160,11 @@ class OuterKernel:
         asked.replied |= kind == reply_type(asked.message.msg_type)
         if not asked.is_done:
             return
-        del self._open[asked.message.msg_id]
+        del self._open[asked.message.key]
         if asked.message.msg_type == "execute_request":
             # Answers to its questions have no answer themselves; they are of no use after the cell.
-            for msg_id in [key for key, each in self._open.items() if each.channel == "stdin"]:
-                del self._open[msg_id]
+            for line in [key for key, each in self._open.items() if each.channel == "stdin"]:
+                del self._open[line]
 
     def _finish(self, asked: _Open, problem: Problem) -> Iterable[ChannelMessage]:
         if asked.is_private:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Self
 
-    from sandcell_kernel.wire import Channel, Message
+    from sandcell_kernel.wire import Channel, Message, RequestKey
 
 __all__ = ["OuterSockets", "read_connection_file"]
 
@@ -103,8 +103,8 @@ class OuterSockets:
         self._signer = Signer(connection.key.encode())
         self._sockets: dict[Channel, zmq.Socket[bytes]] = {}
         self._held = ExitStack()
-        # By msg_id of the request: who gets what answers it.
-        self._asked: OrderedDict[str, list[bytes]] = OrderedDict()
+        # By the request: who gets what answers it.
+        self._asked: OrderedDict[RequestKey, list[bytes]] = OrderedDict()
 
     async def __aenter__(self) -> Self:
         """Bind. Raises Unavailable (START_FAILED) where an address is taken or cannot be."""
@@ -132,7 +132,8 @@ class OuterSockets:
             return
         # Asking for input is no reply: the request that it belongs to stays open.
         take = self._asked.get if channel == "stdin" else self._asked.pop
-        identities = take(message.parent_id, None)
+        parent = message.parent_key
+        identities = take(parent, None) if parent is not None else None
         if identities is None:
             log.debug("nobody waits for a %s on %s", message.msg_type, channel)
             return
@@ -182,12 +183,12 @@ class OuterSockets:
     def _receive(self, channel: Channel, frames: list[bytes]) -> None:
         try:
             identities, message = self._signer.unpack(frames)
-            msg_id = message.msg_id
+            key = message.key
         except BadMessage as problem:
             log.warning("dropped a message on %s: %s", channel, problem)
             return
         if channel != "stdin":
-            self._asked[msg_id] = identities
+            self._asked[key] = identities
             if len(self._asked) > _MAX_ASKED:
                 self._asked.popitem(last=False)
         self._on_message(channel, message)

@@ -23,6 +23,7 @@ __all__ = [
     "ChannelMessage",
     "Header",
     "Message",
+    "RequestKey",
     "Signer",
     "new_header",
     "new_message",
@@ -37,6 +38,14 @@ EMPTY = b"{}"
 
 class BadMessage(ValueError):
     """Frames that are no Jupyter message, or whose signature is wrong."""
+
+
+class RequestKey(NamedTuple):
+    """Which request is meant. jupyter_client's manager and client share a session and both count from 0, so the
+    interrupt_request of the one has the `msg_id` of an execute_request of the other."""
+
+    msg_id: str
+    msg_type: str
 
 
 class Header(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -106,6 +115,16 @@ class Message:
     @property
     def msg_id(self) -> str:
         return self.head.msg_id
+
+    @property
+    def key(self) -> RequestKey:
+        return RequestKey(self.head.msg_id, self.head.msg_type)
+
+    @property
+    def parent_key(self) -> RequestKey | None:
+        """Which request this answers, None where there is none."""
+        parent = self.parent
+        return RequestKey(parent.msg_id, parent.msg_type) if parent is not None else None
 
     @property
     def parent_id(self) -> str:

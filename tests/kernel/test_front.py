@@ -225,7 +225,7 @@ def test_death_answers_whatever_waited_for_the_kernel() -> None:
 def test_a_refused_run_shows_code_and_hint() -> None:
     front, asked = make_front(), execute()
     front.receive("shell", asked)
-    actions = front.fail(asked.msg_id, Problem(name="BUSY", value="the queue is full", lines=("wait",)))
+    actions = front.fail(asked.key, Problem(name="BUSY", value="the queue is full", lines=("wait",)))
     assert show(actions) == [
         "iopub:status:busy",
         "iopub:error:BUSY",
@@ -299,24 +299,22 @@ def test_an_answer_to_a_cell_that_ended_is_dropped() -> None:
 
 
 def start_shell(front: Front, asked: Message, count: int = 5) -> list[Action]:
-    return [*front.receive("shell", asked), *front.start_shell(asked.msg_id, count)]
+    return [*front.receive("shell", asked), *front.start_shell(asked.key, count)]
 
 
 def test_a_shell_cell_takes_a_number_and_runs_in_its_session() -> None:
     front, asked = make_front(), execute("%%shell build\nmake")
     assert show(front.receive("shell", asked)) == ["iopub:status:busy", "TakeTicket"]
-    actions = front.start_shell(asked.msg_id, 5)
+    actions = front.start_shell(asked.key, 5)
     assert show(actions) == ["iopub:execute_input", "RunShell"]
     assert messages(actions, "execute_input")[0].body() == {
         "code": "%%shell build\nmake",
         "execution_count": 5,
     }
-    assert actions[-1] == RunShell(asked.msg_id, "build", "make")
-    shown = front.show_shell(asked.msg_id, "stdout", b"out\n") + front.show_shell(
-        asked.msg_id, "stderr", b"err\n"
-    )
+    assert actions[-1] == RunShell(asked.key, "build", "make")
+    shown = front.show_shell(asked.key, "stdout", b"out\n") + front.show_shell(asked.key, "stderr", b"err\n")
     assert [message.body()["name"] for message in messages(shown, "stream")] == ["stdout", "stderr"]
-    done = front.end_shell(asked.msg_id, command_end())
+    done = front.end_shell(asked.key, command_end())
     assert show(done) == ["shell:execute_reply:ok", "iopub:status:idle"]
     assert messages(done, "execute_reply")[0].body()["execution_count"] == 5
 
@@ -333,7 +331,7 @@ def test_a_command_that_fails_is_an_error_that_names_its_end(ended: CommandEnd, 
     front, asked, waiting = make_front(), execute("%%shell\nfalse"), execute()
     start_shell(front, asked)
     front.receive("shell", waiting)
-    actions = front.end_shell(asked.msg_id, ended)
+    actions = front.end_shell(asked.key, ended)
     assert show(actions)[:3] == [
         "iopub:error:CommandFailed",
         "shell:execute_reply:error",
@@ -348,11 +346,11 @@ def test_characters_are_not_cut_between_chunks() -> None:
     front, asked = make_front(), execute("%%shell\ncat")
     start_shell(front, asked)
     actions = [
-        *front.show_shell(asked.msg_id, "stdout", "é".encode()[:1]),
-        *front.show_shell(asked.msg_id, "stdout", "é".encode()[1:]),
-        *front.show_shell(asked.msg_id, "stdout", b"\xff"),
-        *front.show_shell(asked.msg_id, "stdout", b"\xe2\x82"),
-        *front.end_shell(asked.msg_id, command_end()),
+        *front.show_shell(asked.key, "stdout", "é".encode()[:1]),
+        *front.show_shell(asked.key, "stdout", "é".encode()[1:]),
+        *front.show_shell(asked.key, "stdout", b"\xff"),
+        *front.show_shell(asked.key, "stdout", b"\xe2\x82"),
+        *front.end_shell(asked.key, command_end()),
     ]
     assert [message.body()["text"] for message in messages(actions, "stream")] == ["é", "\ufffd", "\ufffd"]
 
@@ -360,20 +358,20 @@ def test_characters_are_not_cut_between_chunks() -> None:
 def test_output_beyond_the_bound_is_counted() -> None:
     front, asked = make_front(max_shell_output=4), execute("%%shell\nyes")
     start_shell(front, asked)
-    assert show(front.show_shell(asked.msg_id, "stdout", b"123456")) == ["iopub:stream:1234"]
-    assert front.show_shell(asked.msg_id, "stdout", b"78") == []
-    assert "4 more bytes" in show(front.end_shell(asked.msg_id, command_end()))[0]
+    assert show(front.show_shell(asked.key, "stdout", b"123456")) == ["iopub:stream:1234"]
+    assert front.show_shell(asked.key, "stdout", b"78") == []
+    assert "4 more bytes" in show(front.end_shell(asked.key, command_end()))[0]
 
 
 @pytest.mark.parametrize("options", [{"silent": True}, {"store_history": False}])
 def test_a_shell_cell_outside_history_takes_no_number(options: dict[str, bool]) -> None:
     front, first, asked = make_front(), execute("%%shell\n"), execute("%%shell\nls", **options)
     start_shell(front, first, count=7)
-    front.end_shell(first.msg_id, command_end())
+    front.end_shell(first.key, command_end())
     actions = front.receive("shell", asked)
     assert "TakeTicket" not in show(actions)
     assert bool(messages(actions, "execute_input")) is not options.get("silent", False)
-    done = front.end_shell(asked.msg_id, command_end())
+    done = front.end_shell(asked.key, command_end())
     assert messages(done, "execute_reply")[0].body()["execution_count"] == 7
 
 
@@ -390,7 +388,7 @@ def test_a_first_line_that_cannot_be_followed_runs_nothing() -> None:
 def test_a_shell_that_cannot_be_started_fails_its_cell() -> None:
     front, asked = make_front(), execute("%%shell\nls")
     start_shell(front, asked)
-    actions = front.fail(asked.msg_id, Problem(name="START_FAILED", value="no processes left"))
+    actions = front.fail(asked.key, Problem(name="START_FAILED", value="no processes left"))
     assert show(actions)[:2] == ["iopub:error:START_FAILED", "shell:execute_reply:error"]
 
 
@@ -437,28 +435,28 @@ def test_comm_messages_are_forwarded_untouched() -> None:
 def test_editors_get_an_empty_answer_when_the_kernel_takes_too_long() -> None:
     front, asked = make_front(), request("complete_request", code="os.pa", cursor_pos=5)
     assert front.receive("shell", asked) == [Forward("shell", asked, is_limited=True)]
-    assert show(front.expire(asked.msg_id)) == [
+    assert show(front.expire(asked.key)) == [
         "iopub:status:busy",
         "shell:complete_reply:ok",
         "iopub:status:idle",
     ]
     late: Said = ("shell", "complete_reply", {"status": "ok", "matches": ["os.path"]})
     assert say(front, asked, BUSY, late, IDLE) == []
-    assert front.expire(asked.msg_id) == []
+    assert front.expire(asked.key) == []
 
 
 def test_an_answer_in_time_does_not_expire() -> None:
     front, asked = make_front(), request("inspect_request", code="os")
     front.receive("shell", asked)
     say(front, asked, BUSY, ("shell", "inspect_reply", {"status": "ok", "found": True}))
-    assert front.expire(asked.msg_id) == []
+    assert front.expire(asked.key) == []
     assert show(say(front, asked, IDLE)) == ["iopub:status:idle"]
 
 
 def test_a_forwarded_request_that_fails_is_answered() -> None:
     front, asked = make_front(), request("history_request")
     front.receive("shell", asked)
-    actions = front.fail(asked.msg_id, Problem(name="CONTEXT_DIED", value="gone"))
+    actions = front.fail(asked.key, Problem(name="CONTEXT_DIED", value="gone"))
     assert show(actions)[-2:] == ["shell:history_reply:error", "iopub:status:idle"]
 
 
@@ -508,8 +506,8 @@ def test_kernel_info_names_us_and_the_language_of_the_kernel() -> None:
 
 def test_kernel_info_is_answered_without_a_kernel() -> None:
     front, asked = make_front(), request("kernel_info_request")
-    assert front.receive("shell", asked)[-1] == AskKernelInfo(asked.msg_id)
-    actions = front.fail(asked.msg_id, Problem(name="START_FAILED", value="no kernel"))
+    assert front.receive("shell", asked)[-1] == AskKernelInfo(asked.key)
+    actions = front.fail(asked.key, Problem(name="START_FAILED", value="no kernel"))
     body = messages(actions, "kernel_info_reply")[0].body()
     assert (body["status"], body["language_info"]["name"]) == ("ok", "python")
 
@@ -518,25 +516,25 @@ def test_kernel_info_is_answered_without_a_kernel() -> None:
 def test_interrupt_reaches_the_context(channel: Channel) -> None:
     front, asked = make_front(), request("interrupt_request")
     front.receive("shell", execute("while True: pass"))
-    assert front.receive(channel, asked)[-1] == Interrupt(asked.msg_id, None)
-    assert show(front.finish(asked.msg_id)) == [f"{channel}:interrupt_reply:ok", "iopub:status:idle"]
+    assert front.receive(channel, asked)[-1] == Interrupt(asked.key, None)
+    assert show(front.finish(asked.key)) == [f"{channel}:interrupt_reply:ok", "iopub:status:idle"]
 
 
 def test_interrupt_reaches_the_command_of_a_shell_cell() -> None:
     front, asked, stop = make_front(), execute("%%shell build\nsleep 60"), request("interrupt_request")
     start_shell(front, asked)
-    assert front.receive("control", stop)[-1] == Interrupt(stop.msg_id, "build")
-    front.finish(stop.msg_id)
-    actions = front.end_shell(asked.msg_id, command_end(130))
+    assert front.receive("control", stop)[-1] == Interrupt(stop.key, "build")
+    front.finish(stop.key)
+    actions = front.end_shell(asked.key, command_end(130))
     assert show(actions)[:2] == ["iopub:error:KeyboardInterrupt", "shell:execute_reply:error"]
 
 
 def test_interrupt_before_the_command_started_runs_nothing() -> None:
     front, asked = make_front(), execute("%%shell\nsleep 60")
-    assert front.receive("shell", asked)[-1] == TakeTicket(asked.msg_id)
+    assert front.receive("shell", asked)[-1] == TakeTicket(asked.key)
     stopped = front.receive("control", request("interrupt_request"))
     assert show(stopped)[1] == "control:interrupt_reply:ok"
-    actions = front.start_shell(asked.msg_id, 3)
+    actions = front.start_shell(asked.key, 3)
     assert "RunShell" not in show(actions)
     assert show(actions)[-3:] == [
         "iopub:error:KeyboardInterrupt",
@@ -548,7 +546,7 @@ def test_interrupt_before_the_command_started_runs_nothing() -> None:
 def test_an_interrupt_that_fails_is_told() -> None:
     front, asked = make_front(), request("interrupt_request")
     front.receive("control", asked)
-    actions = front.fail(asked.msg_id, Problem(name="CONTEXT_DIED", value="gone"))
+    actions = front.fail(asked.key, Problem(name="CONTEXT_DIED", value="gone"))
     assert show(actions) == ["control:interrupt_reply:error", "iopub:status:idle"]
 
 
@@ -567,8 +565,8 @@ def test_shutdown_is_answered_and_every_client_is_told() -> None:
 
 def test_restart_is_answered_when_it_is_done() -> None:
     front, asked = make_front(), request("shutdown_request", restart=True)
-    assert front.receive("control", asked)[-1] == Restart(asked.msg_id)
-    actions = front.finish(asked.msg_id)
+    assert front.receive("control", asked)[-1] == Restart(asked.key)
+    actions = front.finish(asked.key)
     assert show(actions)[:2] == ["control:shutdown_reply:ok", "iopub:shutdown_reply:ok"]
     assert messages(actions, "shutdown_reply")[0].body()["restart"] is True
 
@@ -604,5 +602,16 @@ def test_a_reply_that_is_no_longer_kept_is_said_to_be_lost() -> None:
 
 
 def test_what_was_seen_is_bounded() -> None:
-    seen = Seen(max_ids=2)
-    assert [seen.add(name) for name in ("a", "b", "a", "c", "a")] == [True, True, False, True, True]
+    seen = Seen(max_requests=2)
+    a, b, c = (execute(code) for code in "abc")
+    assert [seen.add(each) for each in (a, b, a, c, a)] == [True, True, False, True, True]
+
+
+def test_requests_of_one_id_are_told_apart() -> None:
+    """jupyter_client's manager and client share a session, and both number their messages from 0."""
+    front, cell = make_front(), execute("while True: pass")
+    stop = Message(cell.header.replace(b"execute_request", b"interrupt_request"))
+    front.receive("shell", cell)
+    assert front.receive("control", stop)[-1] == Interrupt(stop.key, None)
+    assert show(front.finish(stop.key)) == ["control:interrupt_reply:ok", "iopub:status:idle"]
+    assert show(run_python(front, cell))[-2:] == ["shell:execute_reply:ok", "iopub:status:idle"]

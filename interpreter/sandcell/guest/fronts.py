@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, assert_never
 
 import msgspec
-from sandcell_container.guest.session import Sessions
 
 from sandcell.api import CreateExecution, FrontInfo
 from sandcell.context import Contexts, Executions
@@ -24,6 +23,7 @@ from sandcell.failure import failure_of
 from sandcell_container.end import CommandEnd
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.frames import Kind
+from sandcell_container.guest.session import Sessions
 from sandcell_container.ids import check_id, new_id
 from sandcell_container.journal import Journal, JournalLimits
 from sandcell_kernel.actions import (
@@ -46,14 +46,13 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from sandcell_container.guest.session import Session
-
     from sandcell.api import CreateFront
     from sandcell.config import Config
     from sandcell.context import Context, Execution, RunEnded
     from sandcell_container.frames import Entry
+    from sandcell_container.guest.session import Session
     from sandcell_kernel.actions import Action
-    from sandcell_kernel.wire import Channel, Message
+    from sandcell_kernel.wire import Channel, Message, RequestKey
 
 __all__ = ["Front", "Fronts", "Rooms"]
 
@@ -263,16 +262,16 @@ class Front:
                 self._submit(request)
             case Forward(channel, message, is_limited):
                 self._forward(channel, message, is_limited=is_limited)
-            case AskKernelInfo(msg_id):
-                self._start(msg_id, self._ask_kernel_info())
-            case TakeTicket(msg_id):
-                self._start(msg_id, self._take_ticket(msg_id))
-            case RunShell(msg_id, session_id, code):
-                self._start(msg_id, self._run_shell(msg_id, session_id, code))
-            case Interrupt(msg_id, session_id):
-                self._start(msg_id, self._interrupt(msg_id, session_id))
-            case Restart(msg_id):
-                self._start(msg_id, self._restart(msg_id))
+            case AskKernelInfo(key):
+                self._start(key, self._ask_kernel_info())
+            case TakeTicket(key):
+                self._start(key, self._take_ticket(key))
+            case RunShell(key, session_id, code):
+                self._start(key, self._run_shell(key, session_id, code))
+            case Interrupt(key, session_id):
+                self._start(key, self._interrupt(key, session_id))
+            case Restart(key):
+                self._start(key, self._restart(key))
             case Shutdown():
                 self._on_shutdown()
             case _:
@@ -297,62 +296,62 @@ class Front:
             self.context.submit(request, execution, listener=self)
         except SandcellError as problem:
             self._executions.pop(request.msg_id, None)
-            self._act(self._machine.fail(request.msg_id, Problem.of(problem)))
+            self._act(self._machine.fail(request.key, Problem.of(problem)))
 
     def _forward(self, channel: Channel, message: Message, *, is_limited: bool) -> None:
         try:
             self.context.send(channel, message, self)
         except SandcellError as problem:
-            self._act(self._machine.fail(message.msg_id, Problem.of(problem)))
+            self._act(self._machine.fail(message.key, Problem.of(problem)))
             return
         if is_limited:
-            asyncio.get_running_loop().call_later(self._inspect_timeout, self._expire, message.msg_id)
+            asyncio.get_running_loop().call_later(self._inspect_timeout, self._expire, message.key)
 
-    def _expire(self, msg_id: str) -> None:
+    def _expire(self, key: RequestKey) -> None:
         if not self.journal.ended:
-            self._act(self._machine.expire(msg_id))
+            self._act(self._machine.expire(key))
 
-    def _start(self, msg_id: str, work: Coroutine[Any, Any, None]) -> None:
-        task = self._spawn(self._attempt(msg_id, work))
+    def _start(self, key: RequestKey, work: Coroutine[Any, Any, None]) -> None:
+        task = self._spawn(self._attempt(key, work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _attempt(self, msg_id: str, work: Coroutine[Any, Any, None]) -> None:
+    async def _attempt(self, key: RequestKey, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
         except Exception as problem:
             if not isinstance(problem, SandcellError):
                 log.exception("a request failed front=%s", self.id)
-            self._act(self._machine.fail(msg_id, Problem.of(failure_of(problem))))
+            self._act(self._machine.fail(key, Problem.of(failure_of(problem))))
 
     async def _ask_kernel_info(self) -> None:
         self._act(self._machine.learn_kernel(await self.context.kernel_info()))
 
-    async def _take_ticket(self, msg_id: str) -> None:
-        self._act(self._machine.start_shell(msg_id, await self.context.take_ticket(self.origin)))
+    async def _take_ticket(self, key: RequestKey) -> None:
+        self._act(self._machine.start_shell(key, await self.context.take_ticket(self.origin)))
 
-    async def _run_shell(self, msg_id: str, session_id: str, code: str) -> None:
+    async def _run_shell(self, key: RequestKey, session_id: str, code: str) -> None:
         session = self._session = await self._rooms.sessions.get_or_create(session_id)
         try:
             async for batch in session.run(code).journal.follow():
                 for entry in batch:
-                    self._show_entry(msg_id, entry)
+                    self._show_entry(key, entry)
         finally:
             self._session = None
         # Without effect where the journal said how the command ended, as it should.
         lost = Problem(name=str(ErrorCode.LOST), value="the shell did not say how the command ended")
-        self._act(self._machine.fail(msg_id, lost))
+        self._act(self._machine.fail(key, lost))
 
-    def _show_entry(self, msg_id: str, entry: Entry) -> None:
+    def _show_entry(self, key: RequestKey, entry: Entry) -> None:
         if entry.kind in _STREAMS:
-            self._act(self._machine.show_shell(msg_id, _STREAMS[entry.kind], entry.data))
+            self._act(self._machine.show_shell(key, _STREAMS[entry.kind], entry.data))
         elif entry.kind == Kind.GAP:
             text = f"\n[sandcell] {json.loads(entry.data)['bytes']} bytes of output were dropped\n"
-            self._act(self._machine.show_shell(msg_id, "stderr", text.encode()))
+            self._act(self._machine.show_shell(key, "stderr", text.encode()))
         elif entry.kind == Kind.ENDED:
-            self._act(self._machine.end_shell(msg_id, msgspec.json.decode(entry.data, type=CommandEnd)))
+            self._act(self._machine.end_shell(key, msgspec.json.decode(entry.data, type=CommandEnd)))
 
-    async def _interrupt(self, msg_id: str, session_id: str | None) -> None:
+    async def _interrupt(self, key: RequestKey, session_id: str | None) -> None:
         if session_id is not None:
             if self._session is not None:
                 self._session.interrupt()
@@ -361,8 +360,8 @@ class Front:
                 await execution.interrupt(who=self.origin)
         else:
             await self.context.interrupt(who=self.origin)
-        self._act(self._machine.finish(msg_id))
+        self._act(self._machine.finish(key))
 
-    async def _restart(self, msg_id: str) -> None:
+    async def _restart(self, key: RequestKey) -> None:
         await self.context.restart(who=self.origin)
-        self._act(self._machine.finish(msg_id))
+        self._act(self._machine.finish(key))
