@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import getpass
 import os
 import sys
@@ -7,6 +8,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 
 from sandcell_container.conformance import Asker, command
@@ -14,6 +16,7 @@ from sandcell_container.engines.local import LocalEngine
 from sandcell_container.engines.settings import EngineSettings
 from sandcell_container.errors import ErrorCode, SandcellError
 from sandcell_container.ids import new_id
+from sandcell_container.registry import Claim
 from sandcell_container.spec import GuestCommand, Limits, SandboxSpec
 
 if TYPE_CHECKING:
@@ -264,3 +267,37 @@ def test_a_machine_without_namespaces_is_named_with_remedies(
         engine.create(spec())
     assert caught.value.code is ErrorCode.ENGINE_UNAVAILABLE
     assert caught.value.hint
+
+
+def test_a_record_that_cannot_be_written_ends_what_was_started(
+    engine: LocalEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zygote = psutil.Process(Asker(engine.create(spec("first"))).process()["pid"]).parent()
+    assert zygote is not None
+    before = set(zygote.children(recursive=True))
+
+    def fail(_claim: Claim, _processes: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Claim, "publish", fail)
+    with pytest.raises(SandcellError) as caught:
+        engine.create(spec())
+    assert caught.value.code is ErrorCode.NO_SPACE
+    assert len(list((tmp_path / "sandboxes").iterdir())) == 2
+    assert all(
+        child.status() == psutil.STATUS_ZOMBIE for child in set(zygote.children(recursive=True)) - before
+    )
+
+
+def test_a_guest_whose_import_starts_a_thread_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "threaded_guest.py").write_text(
+        "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    guest = GuestCommand(module="threaded_guest", function="serve", runtime_dir=GUEST.runtime_dir)
+    engine = LocalEngine(settings(tmp_path, guest=guest))
+    with pytest.raises(SandcellError, match="started 1 thread") as caught:
+        engine.create(spec())
+    assert caught.value.code is ErrorCode.START_FAILED

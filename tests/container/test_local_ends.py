@@ -233,7 +233,8 @@ def test_twenty_sandboxes_leave_nothing(tmp_path: Path) -> None:
     engine = open_engine(tmp_path)
     records = [engine.create(spec(f"box{number}")) for number in range(20)]
     assert all(Asker(record).run("true").code == 0 for record in records)
-    (zygote,) = [each for each in psutil.Process().children() if "zygote" in " ".join(each.cmdline())]
+    zygote = psutil.Process(Asker(records[0]).process()["pid"]).parent()
+    assert zygote is not None
     with Watch([zygote.pid, *(child.pid for child in zygote.children(recursive=True))]) as watch:
         engine.close()
         assert watch.all_gone(WITHIN)

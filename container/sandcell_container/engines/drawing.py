@@ -19,8 +19,8 @@ from sandcell_container.engines.environment import (
 from sandcell_container.engines.launch import Launch, Program
 from sandcell_container.engines.sandbox_host import Blueprint
 from sandcell_container.engines.seccomp import filter_program
-from sandcell_container.errors import ErrorCode, error
 from sandcell_container.engines.settings import EngineSettings
+from sandcell_container.errors import ErrorCode, error
 from sandcell_container.registry import Entry
 from sandcell_container.spec import SandboxSpec
 
@@ -91,7 +91,12 @@ class Drawing:
 
     def _boot(self, venv: str, *, seccomp: bool) -> GuestBoot:
         place = Place(
-            f"{venv}/bin/python", bwrap.RUNTIME_DIR, bwrap.WORKDIR, bwrap.HOME, _USER, self.spec.hostname
+            python=f"{venv}/bin/python",
+            runtime_dir=bwrap.RUNTIME_DIR,
+            workdir=bwrap.WORKDIR,
+            home=bwrap.HOME,
+            user=_USER,
+            hostname=self.spec.hostname,
         )
         return new_boot(
             self.spec,

@@ -42,7 +42,7 @@ class _StartError(Exception):
 def serve(launch: Launch, side: GuestSide, *, launcher: int, parent: int) -> NoReturn:
     """Be the guest of `launch` until it ends; `launcher` is the pid of its bubblewrap, `parent` the zygote's.
 
-    Tells the host program by `side.reply`: {"running": {name: [pid, start]}} just before it serves, or {"failed": words}.
+    Tells the host program by `side.reply`: {"running": [[pid, start], ...]} just before it serves, or {"failed": words}.
     """
     code = 1
     try:

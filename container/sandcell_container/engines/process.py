@@ -88,12 +88,12 @@ class ProcessEngine:
             spec,
             entry.record,
             Place(
-                f"{venv}/bin/python",
-                guest.runtime_dir,
-                folders["workspace"],
-                folders["home"],
-                user,
-                os.uname().nodename,
+                python=f"{venv}/bin/python",
+                runtime_dir=guest.runtime_dir,
+                workdir=folders["workspace"],
+                home=folders["home"],
+                user=user,
+                hostname=os.uname().nodename,
             ),
             base_env=base_environment(
                 venv=venv, environment=environment, home=folders["home"], user=user, temp=folders["tmp"]

@@ -18,7 +18,7 @@ from sandcell_container.engine import Record
 from sandcell_container.engines.launch import Launch
 from sandcell_container.engines.zygote_process import ZygoteProcess, memory_file
 from sandcell_container.errors import ErrorCode, SandcellError, error
-from sandcell_container.os_process import OsProcess
+from sandcell_container.os_process import OsProcess, end_processes
 from sandcell_container.registry import Registry
 from sandcell_container.unix_address import listen_at
 
@@ -73,11 +73,13 @@ class SandboxHost:
             zygote = self._zygote_for(spec, deadline)
             with ExitStack() as held:
                 if spec.on_release == "keep":
-                    held.callback(zygote.close)
+                    held.callback(zygote.close)  # undone, like the next one, when all has gone well
                 processes = _start(claim, draw(claim.entry), zygote, deadline)
+                held.callback(end_processes, processes, timeout=_END_TIMEOUT)
                 record = claim.publish(processes).record
                 if spec.on_release == "keep":
                     zygote.release()
+                held.pop_all()
             return record
         except BaseException as failed:
             claim.abandon()

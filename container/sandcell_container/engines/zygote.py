@@ -19,13 +19,13 @@ import sys
 import time
 import traceback
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from sandcell_container.engines import entrance, launcher, namespaces
 from sandcell_container.engines.launch import GUEST_DESCRIPTORS, Launch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 __all__ = ["main"]
 
@@ -112,39 +112,36 @@ class _Zygote:
             launch = Launch.decode(text[:])
         pair = self._pairs[launch.boot.sandbox_id] = _Pair(None, None, side.reply)
         try:
-            pair.launcher = bubblewrap = os.fork()
-            if bubblewrap == 0:
-                self._forget_signals()
-                launcher.become(launch.program, launchers, log=side.log, parent=self._pid)
-            pair.guest = os.fork()
-            if pair.guest == 0:
-                self._forget(plan, *launchers, keep=side.reply)
-                entrance.serve(launch, side, launcher=bubblewrap, parent=self._pid)
+            pair.launcher = bubblewrap = _fork(lambda: self._become(launch, launchers, side))
+            pair.guest = _fork(lambda: self._serve(launch, side, bubblewrap, [plan, *launchers]))
         except OSError as failed:  # no more processes: one sandbox does not start, the others stay
             os.write(side.log, f"sandcell: fork: {failed.strerror}\n".encode())
             self._forget_pair(launch.boot.sandbox_id, pair)
         for descriptor in (*launchers, plan, *(each for each in side if each != side.reply)):
             os.close(descriptor)
 
+    def _become(self, launch: Launch, descriptors: Sequence[int], side: entrance.GuestSide) -> NoReturn:
+        """Go on as the launcher: all other descriptors are closed on the way."""
+        _forget_signals()
+        launcher.become(launch.program, descriptors, log=side.log, parent=self._pid)
+
+    def _serve(
+        self, launch: Launch, side: entrance.GuestSide, bubblewrap: int, descriptors: Sequence[int]
+    ) -> NoReturn:
+        """Go on as the guest, without what belongs to the zygote, to other sandboxes or to the launcher."""
+        _forget_signals()
+        for held in (self._control, self._wakeup_in, self._wakeup_out):
+            held.close()
+        others = [pair.reply for pair in self._pairs.values() if pair.reply != side.reply]
+        for descriptor in (*descriptors, *others, *([] if self._host is None else [self._host])):
+            os.close(descriptor)
+        entrance.serve(launch, side, launcher=bubblewrap, parent=self._pid)
+
     def _forget_pair(self, sandbox_id: str, pair: _Pair) -> None:
         """Forget a pair, which tells the host program; a launcher that is left ends as a stranger does."""
         _kill(pair.pids)
         os.close(pair.reply)
         del self._pairs[sandbox_id]
-
-    def _forget(self, *descriptors: int, keep: int) -> None:
-        """Close, in a child that stays Python, what belongs to the zygote."""
-        self._forget_signals()
-        for held in (self._control, self._wakeup_in, self._wakeup_out):
-            held.close()
-        others = [pair.reply for pair in self._pairs.values() if pair.reply != keep]
-        for descriptor in (*descriptors, *others, *([] if self._host is None else [self._host])):
-            os.close(descriptor)
-
-    @staticmethod
-    def _forget_signals() -> None:
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     def _reap(self) -> None:
         while (pid := _reap_one(os.WNOHANG)) is not None:
@@ -180,6 +177,23 @@ class _Zygote:
         _kill(_strangers(set()))
         while _reap_one(0) is not None:
             _kill(_strangers(set()))
+
+
+def _fork(child: Callable[[], NoReturn]) -> int:
+    """Fork, and return the pid of the process that goes on as `child`, which never comes back, whatever happens in it."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        child()
+    finally:
+        os._exit(127)
+
+
+def _forget_signals() -> None:
+    """Undo, in a child, what `run` has set."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def _reap_one(options: int) -> int | None:

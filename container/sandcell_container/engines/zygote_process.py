@@ -46,9 +46,9 @@ class ZygoteProcess:
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._words = os.memfd_create("zygote")
+        self._words = os.fdopen(os.memfd_create("zygote"), "rb")
         with theirs:
-            self._process = _start(guest, theirs.fileno(), tie=tie, words=self._words)
+            self._process = _start(guest, theirs.fileno(), tie=tie, words=self._words.fileno())
         try:
             if tie == "sandbox":
                 self._process.wait(timeout)  # it has forked itself off
@@ -83,12 +83,13 @@ class ZygoteProcess:
     def release(self) -> None:
         """Let it go its own way: it ends when its sandboxes have ended. Nothing can be asked afterwards."""
         self._send({"do": "release"})
-        self._control.close()
+        self.close()
 
     def close(self) -> None:
         """End it with all that it has forked, and wait for that. A released one goes on."""
-        self._control.close()
-        os.close(self._words)
+        with self._lock:
+            self._control.close()
+            self._words.close()
         if self._pid == os.getpid():
             try:
                 self._process.wait(_END_TIMEOUT)
@@ -106,9 +107,10 @@ class ZygoteProcess:
             ) from None
         answer: dict[str, Any] = json.loads(said) if said else {"failed": self._last_words()}
         if "failed" in answer:
+            last = answer["failed"].strip().rpartition("\n")[2]
             raise error(
                 ErrorCode.START_FAILED,
-                "the process that sandboxes are forked from did not start",
+                f"the process that sandboxes are forked from did not start: {last}",
                 details={"words": answer["failed"]},
             )
         self._control.settimeout(None)
@@ -129,7 +131,10 @@ class ZygoteProcess:
             ) from failed
 
     def _last_words(self) -> str:
-        return os.pread(self._words, _MESSAGE, 0).decode(errors="replace")
+        with self._lock:
+            if self._words.closed:
+                return ""
+            return os.pread(self._words.fileno(), _MESSAGE, 0).decode(errors="replace")
 
 
 def _start(
