@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tornado.httpserver import HTTPServer
 from tornado.web import Application, RequestHandler, url
@@ -25,10 +25,12 @@ from sandcell.guest.executions import (
 from sandcell.guest.files import FileHandler, ListFilesHandler, MakeFolderHandler, StatFileHandler
 from sandcell.guest.front_handlers import FrontChannels, FrontHandler, FrontsHandler
 from sandcell.guest.openapi import OpenApiHandler
-from sandcell.guest.request import ApiHandler, NotFoundHandler
+from sandcell.guest.request import ApiHandler, NotFoundHandler, streamed
 from sandcell.guest.sandbox import EventsHandler, HealthHandler, InfoHandler
 
 if TYPE_CHECKING:
+    from tornado.httputil import HTTPHeaders, HTTPServerRequest
+
     from sandcell.guest.state import Guest
 
 __all__ = ["ROUTES", "Route", "make_server"]
@@ -69,11 +71,12 @@ _NO_BOUND = 2**62
 
 def make_server(guest: Guest) -> HTTPServer:
     """Return the server of `guest`; it listens nowhere yet."""
-    application = Application(
+    application = _BoundedApplication(
         [url(path, handler, {"guest": guest}) for path, handler in ROUTES],
         default_handler_class=NotFoundHandler,
         default_handler_args={"guest": guest},
         log_function=_log_request,
+        max_body=guest.config.max_body,
     )
     # Bodies are bounded by the handlers, which can say so in our form, and files have no bound.
     server = HTTPServer(application, max_body_size=_NO_BOUND)
@@ -82,14 +85,31 @@ def make_server(guest: Guest) -> HTTPServer:
     return server
 
 
+class _BoundedApplication(Application):
+    """Takes short bodies whole, and long ones in pieces, which bounds them."""
+
+    def get_handler_delegate(
+        self,
+        request: HTTPServerRequest,
+        target_class: type[RequestHandler],
+        target_kwargs: dict[str, Any] | None = None,
+        path_args: list[bytes] | None = None,
+        path_kwargs: dict[str, bytes] | None = None,
+    ) -> Any:
+        if issubclass(target_class, ApiHandler) and not self._is_short(request.headers):
+            target_class = streamed(target_class)
+        return super().get_handler_delegate(request, target_class, target_kwargs, path_args, path_kwargs)
+
+    def _is_short(self, headers: HTTPHeaders) -> bool:
+        length = headers.get("Content-Length", "0")
+        bound: int = self.settings["max_body"]
+        return length.isdecimal() and int(length) <= bound and "Transfer-Encoding" not in headers
+
+
 def _log_request(handler: RequestHandler) -> None:
+    if not log.isEnabledFor(logging.DEBUG):
+        return
+    asked, status = handler.request, handler.get_status()
     request_id = handler.request_id if isinstance(handler, ApiHandler) else ""
-    milliseconds = 1000 * handler.request.request_time()
-    log.debug(
-        "%s %s %d request=%s %.1fms",
-        handler.request.method,
-        handler.request.path,
-        handler.get_status(),
-        request_id,
-        milliseconds,
-    )
+    took_ms = 1000 * asked.request_time()
+    log.debug("%s %s %d request=%s %.1fms", asked.method, asked.path, status, request_id, took_ms)

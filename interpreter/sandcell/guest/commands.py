@@ -120,9 +120,12 @@ class Commands:
         return self._config.max_output if asked is None else asked
 
     def _forget_old(self) -> None:
-        ended = [key for key, each in self._known.items() if each.done() and key not in self._followers]
-        for key in ended[: max(len(ended) - self._config.max_records, 0)]:
-            self._known.pop(key).result().journal.close()
+        # From the oldest on, and no further than one that is still in use: a look at all would cost each command.
+        while len(self._known) > self._config.max_records:
+            oldest = next(iter(self._known))
+            if oldest in self._followers or not self._known[oldest].done():
+                return
+            self._known.pop(oldest).result().journal.close()
 
 
 class ExecHandler(ApiHandler):

@@ -7,6 +7,7 @@ from email.utils import formatdate
 from typing import TYPE_CHECKING
 
 from tornado.iostream import StreamClosedError
+from tornado.web import stream_request_body
 
 from sandcell.api import FilePath, ListFiles
 from sandcell.guest.pipe import ChunkPipe
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["FileHandler", "ListFilesHandler", "MakeFolderHandler", "StatFileHandler"]
 
 
+@stream_request_body
 class FileHandler(ApiHandler):
     """GET, HEAD, PUT, DELETE /v1/files?path="""
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from sandcell.guest.state import Guest
 
-__all__ = ["ApiHandler", "NotFoundHandler", "check_token"]
+__all__ = ["ApiHandler", "NotFoundHandler", "check_token", "streamed"]
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -44,9 +44,8 @@ def check_token(given: str, query: str, *, token: str) -> None:
         )
 
 
-@stream_request_body
 class ApiHandler(RequestHandler):
-    """One noun of the interface. A body streams in, so that its bound is ours and its refusal a proper one."""
+    """One noun of the interface. See `streamed` for how its body comes in."""
 
     request_id = ""
 
@@ -89,7 +88,7 @@ class ApiHandler(RequestHandler):
                 details={"limit": limit},
             )
         try:
-            return decode_names(self._taken or b"{}", kind)
+            return decode_names(self.request.body or self._taken or b"{}", kind)
         except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
             raise failure_of(problem) from problem
 
@@ -166,6 +165,15 @@ class ApiHandler(RequestHandler):
 
 def _is_own(handler: type[RequestHandler], method: str) -> bool:
     return getattr(handler, method) is not getattr(RequestHandler, method)
+
+
+def streamed(handler: type[ApiHandler]) -> type[ApiHandler]:
+    """Return `handler` with a body that streams in, for one that is too long or does not say how long it is.
+
+    Tornado takes a body whole or in pieces by the class of the handler. Whole costs less, and is bounded by what
+    the head says; in pieces the bound is ours, and so is the refusal.
+    """
+    return stream_request_body(type(handler.__name__, (handler,), {}))
 
 
 class NotFoundHandler(ApiHandler):
