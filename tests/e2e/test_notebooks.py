@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html
 import os
 import re
 import subprocess
@@ -59,22 +60,22 @@ def _to_html(notebook: Path, environment: dict[str, str], folder: Path) -> str:
         f"--output-dir={folder}",
     ]
     _run(["-m", "nbconvert", "--log-level=ERROR", *options, str(notebook)], environment, folder)
-    return (folder / notebook.with_suffix(".html").name).read_text()
+    return html.unescape((folder / notebook.with_suffix(".html").name).read_text())
 
 
 def test_the_quickstart_shows_plots_tables_and_no_home_of_the_host(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
-    html = _to_html(NOTEBOOKS / "quickstart.ipynb", environment, tmp_path)
-    plots = [base64.b64decode(each) for each in _EMBEDDED.findall(html)]
+    shown = _to_html(NOTEBOOKS / "quickstart.ipynb", environment, tmp_path)
+    plots = [base64.b64decode(each) for each in _EMBEDDED.findall(shown)]
     assert any(plot.startswith(PNG) for plot in plots)
-    assert '<table border="1" class="dataframe">' in html
-    assert "files of the host&#39;s homes: []" in html
-    assert "SECRET_OF_THE_HOST" not in html
-    assert "345 penguins.csv" in html  # %%shell saw the file that Python wrote
-    assert "3 of 3: the heaviest" in html  # the display was updated in place
-    assert "1 of 3: the heaviest" not in html
-    assert "KeyError" in html
+    assert '<table border="1" class="dataframe">' in shown
+    assert "files of the host's homes: []" in shown
+    assert "SECRET_OF_THE_HOST" not in shown
+    assert "345 penguins.csv" in shown  # %%shell saw the file that Python wrote
+    assert "3 of 3: the heaviest" in shown  # the display was updated in place
+    assert "1 of 3: the heaviest" not in shown
+    assert "KeyError" in shown
 
 
 def test_the_agent_script_says_what_it_found(environment: dict[str, str], tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def run_notebook(options: argparse.Namespace, config: Config) -> int:
     with Progress("starting a sandbox", sys.stderr) as progress:
         _report(client, notebook, progress, to_stdout=options.out is None)
         try:
-            client.execute(env=_environment(options, config))
+            client.execute(env=_environment(options, config), cleanup_kc=True)
         except CellExecutionError as failed:
             progress.hush()
             write_traceback([failed.traceback])
