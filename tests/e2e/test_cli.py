@@ -1,0 +1,233 @@
+"""The command with real sandboxes, as a shell would use it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from pathlib import Path
+
+SANDCELL = [sys.executable, "-c", "from sandcell.cli.main import run; run()"]
+
+
+class Shell:
+    """Runs the command with a registry of its own."""
+
+    def __init__(self, state: str) -> None:
+        self.environment = {**os.environ, "SANDCELL_ENGINE": "local", "SANDCELL_STATE_DIR": state}
+
+    def __call__(self, *argv: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            [*SANDCELL, *argv],
+            env=self.environment,
+            input=stdin,
+            capture_output=True,
+            timeout=50,
+            check=False,
+        )
+
+    def start(self, *argv: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [*SANDCELL, *argv], env=self.environment, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
+        )
+
+    def names(self) -> list[str]:
+        rows: list[dict[str, Any]] = json.loads(self("ps", "--json").stdout)
+        return [row["name"] for row in rows]
+
+
+@pytest.fixture
+def shell() -> Generator[Shell]:
+    with tempfile.TemporaryDirectory(prefix="sandcell-") as state:
+        shell = Shell(state)
+        yield shell
+        left = shell.names()
+        if left:
+            shell("rm", *left)
+
+
+def _line_of(process: subprocess.Popen[bytes]) -> bytes:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+# --- run
+
+
+@pytest.mark.short
+def test_run_writes_what_the_code_writes_and_nothing_else(shell: Shell) -> None:
+    done = shell("run", "-c", "import sys; print('out', end=''); print('err', file=sys.stderr); 1 + 1")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"out", b"err\n")
+
+
+@pytest.mark.short
+def test_run_tells_of_an_exception_on_standard_error(shell: Shell) -> None:
+    done = shell("run", "-c", "print('before')\n1 / 0")
+    assert (done.returncode, done.stdout) == (1, b"before\n")
+    assert b"ZeroDivisionError: division by zero" in done.stderr
+    assert b"\x1b" not in done.stderr
+
+
+def test_run_takes_a_file_and_gives_its_exit_code(shell: Shell, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import sys\nprint('é')\nsys.exit(7)\n")
+    done = shell("run", str(script))
+    assert (done.returncode, done.stdout) == (7, "é\n".encode())
+
+
+def test_run_answers_input_from_standard_input(shell: Shell) -> None:
+    done = shell("run", "-c", "print('hello', input('name? '))", stdin=b"Ada\n")
+    assert (done.returncode, done.stdout) == (0, b"name? hello Ada\n")
+
+
+def test_run_ends_at_its_timeout(shell: Shell) -> None:
+    done = shell("run", "--timeout", "0.5", "-c", "import time; time.sleep(60)")
+    assert done.returncode == 124
+    assert b"sandcell: the run ended: timeout" in done.stderr
+
+
+def test_run_prints_the_result_as_json(shell: Shell) -> None:
+    result = json.loads(shell("run", "--json", "-c", "print('out'); {'a': [1]}").stdout)
+    assert (result["ok"], result["value"], result["stdout"]) == (True, {"a": [1]}, "out\n")
+
+
+def test_an_interrupt_from_the_keyboard_ends_run_and_sandbox(shell: Shell) -> None:
+    with shell.start("run", "-c", "print('here', flush=True); import time; time.sleep(60)") as running:
+        assert _line_of(running) == b"here\n"
+        running.send_signal(signal.SIGINT)
+        assert running.wait(20) == 130
+    assert shell.names() == []
+
+
+# --- exec
+
+
+@pytest.mark.short
+def test_exec_passes_on_bytes_and_the_exit_code(shell: Shell) -> None:
+    done = shell("exec", r"printf '\377\000\n'; printf 'err' >&2; exit 3")
+    assert (done.returncode, done.stdout, done.stderr) == (3, b"\xff\x00\n", b"err")
+
+
+def test_exec_takes_a_program_with_its_options(shell: Shell) -> None:
+    done = shell("exec", "--cwd", "/tmp", "--", "printf", "%s|", "$HOME", "a b", "--")
+    assert (done.returncode, done.stdout) == (0, b"$HOME|a b|--|")
+
+
+def test_exec_gives_standard_input_when_asked(shell: Shell) -> None:
+    content = bytes(range(256)) * 100
+    assert shell("exec", "--stdin", "--", "cat", stdin=content).stdout == content
+    assert shell("exec", "cat", stdin=content).stdout == b""
+
+
+def test_exec_tells_of_a_signal_and_of_a_timeout(shell: Shell) -> None:
+    assert shell("exec", "kill -KILL $$").returncode == 137
+    done = shell("exec", "--timeout", "0.5", "sleep 60")
+    assert (done.returncode, done.stderr) == (124, b"sandcell: the command ended: timeout\n")
+
+
+def test_exec_passes_output_on_while_the_command_runs(shell: Shell) -> None:
+    with shell.start("exec", "--sandbox", "lab", "mkfifo gate; echo first; cat gate") as running:
+        assert _line_of(running) == b"first\n"
+        assert shell("exec", "--sandbox", "lab", "echo second > gate").returncode == 0
+        assert _line_of(running) == b"second\n"
+        assert running.wait(20) == 0
+
+
+# --- sandboxes with a name
+
+
+@pytest.mark.short
+def test_a_named_sandbox_is_kept_until_it_is_removed(shell: Shell) -> None:
+    assert shell("run", "--sandbox", "lab", "-c", "x = 20").returncode == 0
+    assert shell("run", "--sandbox", "lab", "-c", "print(x + 1)").stdout == b"21\n"
+    assert shell.names() == ["lab"]
+    assert b"lab" in shell("ps").stdout
+    assert shell("rm", "lab").stdout == b"lab\n"
+    assert shell.names() == []
+
+
+def test_removing_what_is_not_there_says_so(shell: Shell) -> None:
+    done = shell("rm", "nobody")
+    assert done.returncode == 125
+    assert done.stderr.startswith(b"sandcell: NOT_FOUND: ")
+
+
+def test_a_failure_of_ours_has_its_code_and_a_hint(shell: Shell) -> None:
+    done = shell("run", "--engine", "nonsense", "-c", "1")
+    assert done.returncode == 125
+    assert done.stderr.startswith(b"sandcell: INVALID_ARGUMENT: ")
+    assert b"auto, docker" in done.stderr
+
+
+# --- notebooks
+
+
+def _notebook(path: Path, *sources: str) -> str:
+    cells = [
+        {
+            "cell_type": "code",
+            "id": f"c{n}",
+            "metadata": {},
+            "execution_count": None,
+            "outputs": [],
+            "source": each,
+        }
+        for n, each in enumerate(sources)
+    ]
+    path.write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
+    return str(path)
+
+
+def _outputs(path: Path) -> list[list[str]]:
+    """The types of the outputs of each cell."""
+    notebook: dict[str, Any] = json.loads(path.read_text())
+    return [[each["output_type"] for each in cell["outputs"]] for cell in notebook["cells"]]
+
+
+def test_a_notebook_is_run_and_written(shell: Shell, tmp_path: Path) -> None:
+    source = _notebook(tmp_path / "in.ipynb", "x = 20", "print('printed')\nx + 1")
+    assert shell("run", source).stdout == b"printed\n21\n"
+    assert shell("run", source, "--out", str(tmp_path / "out.ipynb")).stdout == b""
+    assert _outputs(tmp_path / "out.ipynb") == [[], ["stream", "execute_result"]]
+
+
+def test_a_notebook_that_fails_is_written_as_far_as_it_came(shell: Shell, tmp_path: Path) -> None:
+    source = _notebook(tmp_path / "in.ipynb", "print('before')", "1 / 0", "print('never')")
+    done = shell("run", source, "--out", str(tmp_path / "out.ipynb"))
+    assert done.returncode == 1
+    assert b"ZeroDivisionError" in done.stderr
+    assert _outputs(tmp_path / "out.ipynb") == [["stream"], ["error"], []]
+
+
+def test_a_notebook_joins_a_named_sandbox(shell: Shell, tmp_path: Path) -> None:
+    assert shell("run", "--sandbox", "lab", "-c", "x = 20").returncode == 0
+    source = _notebook(tmp_path / "in.ipynb", "print(x + 1); y = 5")
+    assert shell("run", "--sandbox", "lab", source).stdout == b"21\n"
+    assert shell("run", "--sandbox", "lab", "-c", "print(y)").stdout == b"5\n"
+
+
+# --- the rest
+
+
+@pytest.mark.short
+def test_the_doctor_finds_an_engine_that_works(shell: Shell) -> None:
+    done = shell("doctor")
+    assert done.returncode == 0, done.stdout
+    assert b"local    works" in done.stdout
+
+
+def test_the_kernelspec_goes_where_it_is_told(shell: Shell, tmp_path: Path) -> None:
+    assert shell("kernel", "install", "--prefix", str(tmp_path)).returncode == 0
+    spec = json.loads(
+        (tmp_path / "share" / "jupyter" / "kernels" / "sandcell-python" / "kernel.json").read_text()
+    )
+    assert spec["display_name"] == "Python (Sandcell)"
