@@ -73,10 +73,12 @@ class Stop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """How the interpreter ended, and in words for a person why. `announced`: its last run had said that it would."""
+    """How the interpreter ended, and in words for a person why. `words` are the lines that it said itself, such as a
+    fault handler's; `announced`: its last run had said that it would end."""
 
     end: End
     reason: str
+    words: tuple[str, ...] = ()
     announced: bool = False
 
 
@@ -159,7 +161,8 @@ class ExecutionMachine:
         """The interpreter ended under it."""
         if self.phase is not Phase.RUNNING:
             return []
-        events: list[Event] = [*self._start(), ErrorRaised(name=self._death_name(), value=death.reason)]
+        raised = ErrorRaised(name=self._death_name(), value=death.reason, traceback=list(death.words))
+        events: list[Event] = [*self._start(), raised]
         return events + self._finish(at, replace(death.end, at=at, state="lost"))
 
     # --- messages

@@ -184,10 +184,9 @@ class Kernel:
         )
         if doom is not None:
             return Death(end=replace(end, who=doom.who, limit=doom.limit), reason=doom.reason)
-        words = self._started.words.text
-        said = f"; it said: {words[-1000:]}" if words else ""
-        reason = f"the interpreter ended with {describe_exit(ended.status)}{said}"
-        return Death(end=end, reason=reason, announced=self.leaving)
+        words = tuple(self._started.words.text.splitlines())
+        reason = f"the interpreter ended with {describe_exit(ended.status)}"
+        return Death(end=end, reason=reason, words=words, announced=self.leaving)
 
 
 async def _exit_of(job: Job) -> JobExit | SandcellError:

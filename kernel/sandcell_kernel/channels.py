@@ -32,7 +32,7 @@ _SOCKETS: dict[Channel, int] = {
 }
 # Plain numbers: the enum arithmetic of pyzmq costs more than the calls that it is for.
 _NOBLOCK, _POLLIN = int(zmq.NOBLOCK), int(zmq.POLLIN)
-_BATCH = 64  # messages in one go, before the loop gets its turn
+_BATCH, _BATCH_BYTES = 64, 2**20  # messages, and about how much, in one go: then the loop gets its turn
 _RECONNECT_MS = 5  # the default of 100 is what a kernel that is a little late would cost
 
 
@@ -198,6 +198,7 @@ class KernelChannels:
                 self._loop.call_soon(self._drain, channel)
 
     def _drain_batch(self, channel: Channel) -> bool:
+        size = 0
         for _ in range(_BATCH):
             socket = self._sockets.get(channel)
             if socket is None:  # closed by what a message led to
@@ -212,6 +213,9 @@ class KernelChannels:
                 self.refused += 1
                 continue
             self.on_message(channel, message)
+            size += len(message.content)
+            if size > _BATCH_BYTES:
+                break
         return True
 
     def _drain_monitor(self, channel: Channel) -> None:

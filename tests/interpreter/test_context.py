@@ -102,10 +102,12 @@ def a_spawner() -> Generator[socket.socket]:
 
 
 @asynccontextmanager
-async def a_house(config: Config = CONFIG, *, python: str = sys.executable) -> AsyncGenerator[House]:
+async def a_house(
+    config: Config = CONFIG, *, python: str = sys.executable, start_timeout: float = 20
+) -> AsyncGenerator[House]:
     with tempfile.TemporaryDirectory() as folder, a_spawner() as sock:
         async with Spawner(sock) as spawner:
-            starter = PlainStarter(spawner, python=python, runtime_dir=RUNTIME, timeout=20)
+            starter = PlainStarter(spawner, python=python, runtime_dir=RUNTIME, timeout=start_timeout)
             env = {"PATH": os.environ["PATH"], "HOME": folder, "LANG": "C.UTF-8"}
             async with Contexts(starter, config=config, env=env, workdir=folder) as contexts:
                 executions = Executions(
@@ -436,6 +438,18 @@ async def test_a_death_ends_the_run_and_those_that_wait(
     await house.contexts.delete(name)
 
 
+async def test_a_crash_tells_where_it_was(house: House) -> None:
+    await house.context("crashes")
+    run = await house.run("import ctypes\nctypes.string_at(0)", context="crashes")
+    assert run.error is not None
+    assert run.error.value == "the interpreter ended with signal 11 (SIGSEGV)"
+    assert run.error.traceback[0] == "Fatal Python error: Segmentation fault"
+    assert (
+        await house.run("1", context="crashes")
+    ).fresh_state == f"the interpreter was started anew: {run.error.value}"
+    await house.contexts.delete("crashes")
+
+
 async def test_an_interpreter_that_exits_lets_the_next_run_begin_anew(house: House) -> None:
     await house.context("leaves")
     left = house.start("exit()", context="leaves")
@@ -491,6 +505,20 @@ async def test_a_program_that_says_nothing_is_given_up() -> None:
             await house.contexts.create(CreateContext(id="none", cwd="."))
         assert raised.value.code is ErrorCode.START_FAILED
         assert house.contexts.list() == []
+
+
+async def test_a_program_that_never_gets_ready_is_given_up_in_time() -> None:
+    async with a_house(python="/usr/bin/yes", start_timeout=0.2) as house:
+        with pytest.raises(SandcellError) as raised:
+            await house.run("1")
+        assert raised.value.code is ErrorCode.START_TIMEOUT
+
+
+async def test_a_start_that_fails_tells_what_was_said() -> None:
+    async with a_house(python="/bin/sh") as house:
+        with pytest.raises(SandcellError) as raised:
+            await house.run("1")
+        assert "launch.py" in raised.value.details["stderr"]
 
 
 async def test_a_context_in_a_missing_folder_is_not_made(house: House) -> None:

@@ -251,18 +251,16 @@ async def test_channels_may_be_closed_by_what_a_message_leads_to(pair: tuple[Fak
     client.channels.close()
 
 
-async def test_no_descriptor_is_left(sockets: Sockets) -> None:
-    connection = new_connection()
+async def test_no_descriptor_is_left() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    connection, sockets = new_connection(), Sockets()
     with a_kernel(connection) as kernel:
-        with a_client(connection, sockets):
-            await kernel.wait_subscribed()
-        before = len(os.listdir("/proc/self/fd"))
         for _ in range(5):
             with a_client(connection, sockets) as client:
                 client.channels.send("shell", numbered(1))
                 await kernel.receive("shell")
-        # ZMQ's own thread closes what it had to the kernel a moment later, one of four sockets each at most
-        assert len(os.listdir("/proc/self/fd")) <= before + 8
+    sockets.close()
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_connections_are_no_two_the_same_and_told_as_a_connection_file() -> None:
