@@ -172,7 +172,7 @@ def test_a_failure_of_ours_has_its_code_and_a_hint(shell: Shell) -> None:
 
 
 def _notebook(path: Path, *sources: str) -> str:
-    cells = [
+    cells: list[dict[str, Any]] = [
         {
             "cell_type": "code",
             "id": f"c{n}",
