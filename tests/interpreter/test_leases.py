@@ -130,6 +130,18 @@ async def test_a_cull_is_told_30_seconds_ahead_and_taken_back_by_work(clock: _Cl
     assert await is_over(leases) == "idle"
 
 
+async def test_code_that_runs_or_ran_lately_is_no_idleness(clock: _Clock) -> None:
+    last_end = clock.now + 1000
+    leases = leases_of(clock, keep=True, quiet_for=lambda: max(clock.now - last_end, 0.0))
+    with leases.hold():
+        pass
+    clock.pass_time(1599)
+    assert await is_over(leases) is None
+    clock.pass_time(2)
+    assert await is_over(leases) == "idle"
+    assert told(leases) == ["running", "stopping", "stopping"]
+
+
 async def test_without_an_idle_timeout_one_to_keep_stays(clock: _Clock) -> None:
     leases = leases_of(clock, keep=True, idle_timeout=None)
     with leases.hold():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Leases"]
 
+IDLE = "idle"
+SLACK_S = 0.1  # two clocks are compared
 WARNING_S = 30.0  # CONTRACT section 2: everyone hears of a cull so long ahead
 
 
@@ -34,7 +37,8 @@ class _Due(NamedTuple):
 class Leases:
     """Counts leases and work; `over()` returns when the sandbox has to end. Durations in seconds.
 
-    `keep`: the sandbox outlives its owner and ends by idleness alone. `news` is the journal of
+    `keep`: the sandbox outlives its owner and ends by idleness alone. `quiet_for` tells for how many seconds no
+    code has run, asked when the sandbox is about to be ended for idleness. `news` is the journal of
     `GET /v1/events`. Give it back with `close()`.
     """
 
@@ -46,6 +50,7 @@ class Leases:
         grace: float,
         idle_timeout: float | None,
         keep: bool,
+        quiet_for: Callable[[], float] = lambda: math.inf,
         clock: Clock | None = None,
     ) -> None:
         self.news = Journal(epoch, JournalLimits(memory=64 * 2**10))
@@ -53,6 +58,7 @@ class Leases:
         self._grace = grace
         self._idle_timeout = idle_timeout
         self._keep = keep
+        self._quiet_for = quiet_for
         self._clock = clock or asyncio.get_running_loop()
         self._over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._timer: asyncio.TimerHandle | None = None
@@ -137,16 +143,28 @@ class Leases:
         if not self._keep:
             found.append(_Due(self._free_since + self._grace, "its last lease lapsed"))
         if self._idle_timeout is not None and not self._working:
-            found.append(_Due(self._idle_since + self._idle_timeout, "idle"))
+            found.append(_Due(self._idle_since + self._idle_timeout, IDLE))
         return min(found, default=None)
 
     def _warn(self, due: _Due) -> None:
+        if self._put_off(due):
+            return
         self._warned = True
         self._say("stopping", reason=due.reason, at=time.time() + WARNING_S)
         self._arm()
 
     def _expire(self, due: _Due) -> None:
-        self.stop(due.reason)
+        if not self._put_off(due):
+            self.stop(due.reason)
+
+    def _put_off(self, due: _Due) -> bool:
+        """Whether the sandbox is not idle after all, because code ran; looked at only now, as runs are many."""
+        quiet_since = self._clock.time() - self._quiet_for()
+        if due.reason != IDLE or quiet_since <= self._idle_since + SLACK_S:
+            return False
+        self._idle_since = quiet_since
+        self._arm()
+        return True
 
     def _say(self, status: str, **facts: object) -> None:
         self.news.append(Kind.STATUS, json.dumps({"status": status, **facts}).encode())

@@ -55,41 +55,28 @@ def serve(boot: GuestBoot, listener: socket.socket, spawner: socket.socket) -> N
 
 
 async def _serve(boot: GuestBoot, config: Config, listener: socket.socket, spawner_end: socket.socket) -> str:
-    loop = asyncio.get_running_loop()
-    leases = Leases(
-        epoch=boot.epoch,
-        boot_deadline=config.start_timeout,
-        grace=boot.grace,
-        idle_timeout=boot.idle_timeout,
-        keep=boot.on_release == "keep",
-    )
-    for number in _STOP_SIGNALS:
-        loop.add_signal_handler(number, leases.stop, signal.Signals(number).name)
     async with AsyncExitStack() as held:
         spawner = await held.enter_async_context(Spawner(spawner_end, deadline_s=config.spawn_timeout))
         group = await held.enter_async_context(asyncio.TaskGroup())
-        watching = group.create_task(_stop_when_gone(spawner, leases))
+        guest = await _furnish(held, boot, config, spawner, group)
+        watching = group.create_task(_stop_when_gone(spawner, guest.leases))
         held.callback(watching.cancel)
-        guest = await _furnish(held, boot, config, leases, spawner, group)
+        for number in _STOP_SIGNALS:
+            name = signal.Signals(number).name
+            asyncio.get_running_loop().add_signal_handler(number, guest.leases.stop, name)
         return await _listen(guest, listener)
 
 
 async def _furnish(
-    held: AsyncExitStack,
-    boot: GuestBoot,
-    config: Config,
-    leases: Leases,
-    spawner: Spawner,
-    group: asyncio.TaskGroup,
+    held: AsyncExitStack, boot: GuestBoot, config: Config, spawner: Spawner, group: asyncio.TaskGroup
 ) -> Guest:
     """Make the rooms of the guest; `held` gives them back, the last one first."""
+    files = await held.enter_async_context(Files(spawner, boot))
     starter = PlainStarter(
         spawner, python=boot.python, runtime_dir=boot.runtime_dir, timeout=config.kernel_start_timeout
     )
-    files = await held.enter_async_context(Files(spawner, boot))
-    contexts = await held.enter_async_context(
-        Contexts(starter, config=config, env=boot.base_env, workdir=boot.workdir)
-    )
+    contexts = Contexts(starter, config=config, env=boot.base_env, workdir=boot.workdir)
+    contexts = await held.enter_async_context(contexts)
     executions = Executions(
         contexts,
         config=config,
@@ -101,6 +88,8 @@ async def _furnish(
     sessions = await held.enter_async_context(Sessions(spawner, boot, config))
     rooms = Rooms(contexts=contexts, executions=executions, sessions=sessions)
     fronts = Fronts(rooms, epoch=boot.epoch, version=version("sandcell"), config=config)
+    leases = _make_leases(boot, config, executions)
+    held.callback(leases.close)
     return Guest(
         boot=boot,
         config=config,
@@ -115,6 +104,23 @@ async def _furnish(
     )
 
 
+def _make_leases(boot: GuestBoot, config: Config, executions: Executions) -> Leases:
+    def quiet_for() -> float:
+        ends = [each.end for each in executions.list()]
+        if None in ends:
+            return 0.0
+        return time.time() - max((end.at for end in ends if end is not None), default=0.0)
+
+    return Leases(
+        epoch=boot.epoch,
+        boot_deadline=config.start_timeout,
+        grace=boot.grace,
+        idle_timeout=boot.idle_timeout,
+        keep=boot.on_release == "keep",
+        quiet_for=quiet_for,
+    )
+
+
 async def _listen(guest: Guest, listener: socket.socket) -> str:
     """Answer on `listener` until the end has come and everyone has been told; returns why."""
     server = make_server(guest)
@@ -126,7 +132,6 @@ async def _listen(guest: Guest, listener: socket.socket) -> str:
     finally:
         server.stop()
         await server.close_all_connections()
-        guest.leases.close()
 
 
 async def _stop_when_gone(spawner: Spawner, leases: Leases) -> None:

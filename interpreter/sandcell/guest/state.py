@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import asyncio
-
-    from sandcell.config import Config
-    from sandcell.context import Contexts, Executions
-    from sandcell.guest.commands import Commands
-    from sandcell.guest.fronts import Fronts
-    from sandcell.guest.leases import Leases
-    from sandcell_container.guest.boot import GuestBoot
-    from sandcell_container.guest.files import Files
+from sandcell.config import Config
+from sandcell.context import Contexts, Executions
+from sandcell.guest.commands import Commands
+from sandcell.guest.fronts import Fronts
+from sandcell.guest.leases import Leases
+from sandcell_container.guest.boot import GuestBoot
+from sandcell_container.guest.files import Files
 
 __all__ = ["Guest"]
 
