@@ -18,7 +18,7 @@ dev := $(VENV)/.dev
 missing = { echo "sandcell: $(1)" >&2; exit 1; }
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test setup check format contracts types generated unit short wheel bench clean
+.PHONY: help demo test possible setup check format contracts types generated unit short wheel bench clean
 
 help:
 	@echo "make demo       run the notebook and the agent script in sandboxes, and say where the plots are"
@@ -32,7 +32,7 @@ help:
 
 # --- the two commands
 
-demo: $(installed)
+demo: $(installed) possible
 	@mkdir -p $(BUILD)/demo
 	@echo "1. The notebook notebooks/quickstart.ipynb, its cells in a sandbox"
 	@$(bin)/jupyter-nbconvert --log-level=ERROR --to=html --execute \
@@ -43,6 +43,10 @@ demo: $(installed)
 
 test: check unit wheel
 	@echo "sandcell: all checks and tests passed"
+
+# Where no sandbox can be made, this says in one line why, and what to do.
+possible: $(installed)
+	@$(bin)/sandcell run -c pass
 
 # --- the environment
 
@@ -95,11 +99,11 @@ generated: $(dev)
 
 # --- the tests
 
-unit: $(dev)
+unit: $(dev) possible
 	$(bin)/coverage run -m pytest $(PYTEST_ARGS)
 	@$(bin)/coverage report --skip-covered --skip-empty | tail -40
 
-short: $(dev)
+short: $(dev) possible
 	$(bin)/python -m pytest -m short $(PYTEST_ARGS)
 
 # What users install is the wheel: no file may be missing from it, and no dependency from its metadata.
