@@ -266,15 +266,18 @@ class Front:
             if isinstance(asked, Run) or not asked.expired:
                 self._pass("iopub", message)
 
-    def end_run(self, msg_id: str, *, cause: Cause, reason: str, lost: bool) -> list[Action]:
+    def end_run(self, msg_id: str, *, cause: Cause, reason: str, lost: bool, note: str = "") -> list[Action]:
         """End the cell that runs: its kernel will say nothing more for it.
 
         A reply that the kernel left unsaid is an error with `reason`: it died, or the cell never got its turn.
-        `lost` says that the kernel is gone, and everything that waited for its answer with it.
+        `lost` says that the kernel is gone, and everything that waited for its answer with it. `note` is told on
+        stderr: that the cell found no earlier state, because somebody else's run had lost it.
         """
         if lost:
             self._fail_relays(Problem(name=_DIED, value=reason))
         run = self._running_run(RequestKey(msg_id, "execute_request"))
+        if run is not None and note and not run.silent:
+            self._out.append(self._answers.stream(run.request, "stderr", f"[sandcell] {note}\n"))
         if run is not None and run.reply is None:
             name = _DIED if lost else _NAMES.get(cause, _DIED)
             self._fail_run(run, Problem(name=name, value=reason or _SILENT), note=lost)

@@ -239,7 +239,9 @@ async def test_an_interpreter_that_dies_is_told_and_the_next_cell_runs(notebook:
     assert cell.text("stderr").startswith("[sandcell] ")
     assert cell.kinds()[-1] == "error"
     assert cell.states[-1] == "idle"
-    assert (await notebook.run("print('x' in globals())")).text() == "False\n"
+    later = await notebook.run("print('x' in globals())")
+    assert later.text() == "False\n"
+    assert "started anew" in later.text("stderr")
 
 
 async def test_comms_travel_untouched(notebook: Notebook) -> None:

@@ -30,6 +30,7 @@ class FakeExecution:
     def __init__(self, request: Any) -> None:
         self.request = request
         self.interrupted_by: list[str] = []
+        self.journal = Journal("e")
 
     async def interrupt(self, *, who: str) -> None:
         self.interrupted_by.append(who)
@@ -212,6 +213,17 @@ async def test_a_kernel_that_died_is_told(world: World, front: Front) -> None:
     kernel_ends(world, asked, end=End(cause="oom", state="lost"), reason="out of memory")
     told = await Reader(front).until("iopub:status:idle")
     assert "iopub:error:ContextDied" in told
+
+
+async def test_a_cell_that_found_no_earlier_state_says_why(world: World, front: Front) -> None:
+    asked = request("execute_request", code="x")
+    front.receive("shell", asked)
+    started = {"execution_count": 1, "context_id": "python", "fresh_state": "it was started anew"}
+    world.context.submitted[0][1].journal.append(Kind.STARTED, json.dumps(started).encode())
+    kernel_says(world, asked, "shell", "execute_reply", status="ok")
+    kernel_ends(world, asked)
+    told = await Reader(front).until("shell:execute_reply:ok")
+    assert "iopub:stream:[sandcell] it was started anew\n" in told
 
 
 async def test_a_run_that_cannot_be_submitted_is_an_error_of_its_cell(world: World, front: Front) -> None:

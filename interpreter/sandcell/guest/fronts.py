@@ -226,13 +226,14 @@ class Front:
 
     def on_run_end(self, msg_id: str, ended: RunEnded) -> None:
         """Take the end of a cell that was submitted, or of a request that a dead kernel leaves unanswered."""
-        self._executions.pop(msg_id, None)
+        execution = self._executions.pop(msg_id, None)
         self._act(
             self._machine.end_run(
                 msg_id,
                 cause=ended.end.cause,
                 reason=ended.reason,
                 lost=ended.end.state == "lost",
+                note=_fresh_state_of(execution) if execution is not None else "",
             )
         )
 
@@ -365,3 +366,11 @@ class Front:
     async def _restart(self, key: RequestKey) -> None:
         await self.context.restart(who=self.origin)
         self._act(self._machine.finish(key))
+
+
+def _fresh_state_of(execution: Execution) -> str:
+    """Return why a run found no earlier state, "" where it did or began with none."""
+    for entry in execution.journal.read(execution.journal.start, 1):
+        if entry.kind == Kind.STARTED:
+            return json.loads(entry.data).get("fresh_state") or ""
+    return ""
