@@ -23,7 +23,7 @@ __all__ = ["open_rows"]
 @contextmanager
 def open_rows(engine: str) -> Generator[list[Row]]:
     """Yield the rows, with a sandbox of `engine` and a plain kernel behind them."""
-    manager, kernel = start_new_kernel(kernel_name="python3")
+    manager, kernel = start_new_kernel(kernel_name="python3", extra_arguments=["--log-level=ERROR"])
     try:
         with Sandbox.create(engine=engine) as sandbox:
             yield [run_code_row(sandbox, kernel), exec_row(sandbox), import_row()]
