@@ -84,6 +84,7 @@ CALLS: dict[str, tuple[Callable[[Sandbox], object], ErrorCode]] = {
     "taken name": (lambda s: Sandbox.create(name=s.name, engine="local"), ErrorCode.EXISTS),
     "unknown engine": (lambda _: Sandbox.create(engine="warp"), ErrorCode.INVALID_ARGUMENT),
     "later option": (lambda _: Sandbox.create(packages=["pandas"]), ErrorCode.UNSUPPORTED),
+    "image without images": (lambda _: Sandbox.create("x:1", engine="local"), ErrorCode.UNSUPPORTED),
     "code over the limit": (lambda s: s.run_code("#" * 9 * 2**20), ErrorCode.TOO_LARGE),
     "no input wanted": (lambda s: s.start_code("1").send_input("x"), ErrorCode.BUSY),
 }

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sandcell import AsyncSandbox, ErrorCode, Sandbox, SandcellError
+from sandcell.client.host import the_host
 from sandcell.events import Ended, Started, Stdout
 from sandcell_container.errors import Failed
 
@@ -357,14 +358,40 @@ def test_a_name_is_found_again_and_its_state_is_there() -> None:
         assert owner.run_code("1").value == 1
 
 
+def test_one_name_at_the_same_time_is_one_sandbox() -> None:
+    def get(_: int) -> Sandbox:
+        return Sandbox.get_or_create(name="together", engine="local")
+
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(get, range(4)))
+    assert len({each.id for each in made}) == 1
+    for each in made:
+        assert each.exec("true").ok
+    for each in made:
+        each.close()
+    assert "together" not in {each.name for each in Sandbox.list()}
+
+
+def test_one_to_stop_leaves_its_files_and_its_name() -> None:
+    with Sandbox.create(engine="local", name="stopped", on_release="stop") as sandbox:
+        record = the_host().find("stopped").record
+    assert sandbox.status == "stopped"
+    for call in (lambda: Sandbox.connect("stopped"), lambda: sandbox.exec("true")):
+        with pytest.raises(SandcellError) as caught:
+            call()
+        assert caught.value.code is ErrorCode.SANDBOX_GONE
+    with pytest.raises(SandcellError) as caught:
+        Sandbox.create(engine="local", name="stopped")
+    assert caught.value.code is ErrorCode.EXISTS
+    the_host().engine("local").engine.remove(record.id)
+
+
 def test_one_that_is_kept_outlives_its_owner() -> None:
     with Sandbox.create(engine="local", name="kept", on_release="keep") as owner:
         owner.run_code("x = 5")
     again = Sandbox.connect("kept")
     assert again.run_code("x").value == 5
     again.close()
-    from sandcell.client.host import the_host
-
     found = the_host().find("kept")
     found.engine.remove(found.record.id)
 

@@ -11,12 +11,13 @@ import atexit
 import importlib.util
 import os
 import threading
+import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from sandcell.client.records import Found, find_record
 from sandcell.config import Config, settings_of
 from sandcell.guest import PRELOAD
-from sandcell_container.errors import SandcellError
+from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.spec import GuestCommand
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ __all__ = ["Creation", "Host", "OpenEngine", "guest_command", "the_host"]
 
 
 _NOT_FOR_GUESTS = {"state_dir", "token", "url"}
+
+_PAUSE_S = 0.02
+_STOP_S = 10.0
 
 ENGINES = ("local", "process", "docker")  # the cheapest to ask first
 
@@ -65,7 +69,42 @@ class Host:
             return self._engines[name]
 
     def find(self, name_or_id: str) -> Found:
-        """Return a sandbox of this machine. Errors: see `find_record`."""
+        """Return a sandbox of this machine; one that is just being made is waited for.
+
+        A look every 20 ms until `config.start_timeout`: its maker may be another program, which nobody here is
+        told of.
+
+        Raises:
+            Unavailable (START_TIMEOUT): it is still being made. More errors: see `find_record`.
+        """
+        deadline = time.monotonic() + self.config.start_timeout
+        while (found := self._look_for(name_or_id)).record.status == "creating":
+            if time.monotonic() > deadline:
+                raise error(
+                    ErrorCode.START_TIMEOUT,
+                    f"the sandbox {found.record.name} is still being made",
+                    hint="try again later, or look at what its maker does",
+                )
+            time.sleep(_PAUSE_S)
+        return found
+
+    def await_stop(self, engine: Engine, sandbox_id: str) -> None:
+        """Return when a sandbox that nobody holds any more has ended, or `config.kill_grace` and 10 s later.
+
+        A look every 20 ms: engines tell nobody of an end.
+        """
+        deadline = time.monotonic() + self.config.kill_grace + _STOP_S
+        while time.monotonic() < deadline:
+            found = [each for each in engine.list() if each.id == sandbox_id]
+            if not found or found[0].status != "running":
+                return
+            time.sleep(_PAUSE_S)
+
+    def records(self) -> list[Found]:
+        """Return the sandboxes of this machine, each with its engine."""
+        return [found for name in ENGINES for found in self._found(name)]
+
+    def _look_for(self, name_or_id: str) -> Found:
         looked = list[Found]()
         for name in ENGINES:
             here = self._found(name)
@@ -73,10 +112,6 @@ class Host:
                 return find_record(here, name_or_id)
             looked += here
         return find_record(looked, name_or_id)
-
-    def records(self) -> list[Found]:
-        """Return the sandboxes of this machine, each with its engine."""
-        return [found for name in ENGINES for found in self._found(name)]
 
     def _open(self, name: str) -> OpenEngine:
         from sandcell_container.engines.detect import EngineSettings, open_engine

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from msgspec import UNSET, UnsetType
@@ -30,6 +30,7 @@ __all__ = [
     "OnDisconnect",
     "RunOptions",
     "check_timeout",
+    "fit_engine",
     "given_id",
     "make_command",
     "make_context",
@@ -258,6 +259,7 @@ class CreateOptions(TypedDict, total=False):
     tools: Sequence[Any]
 
 
+_WITH_IMAGES = ("docker", "podman")
 _LATER = (
     "url",
     "token",
@@ -282,7 +284,7 @@ def make_spec(config: Config, guest: GuestCommand, image: str | None, options: C
         TypeError: there is no such option.
         InvalidRequest: INVALID_NAME, INVALID_ARGUMENT, INVALID_ENV_NAME; UNSUPPORTED: not in this version.
     """
-    _check_options(options)
+    _check_options(config, options)
     sandbox_id = new_id("sbx")
     name = options.get("name")
     env = check_env(options.get("env") or {})
@@ -303,6 +305,24 @@ def make_spec(config: Config, guest: GuestCommand, image: str | None, options: C
         on_release=options.get("on_release", "remove"),
         start_timeout=start if isinstance(start, float) else config.start_timeout,
     )
+
+
+def fit_engine(spec: SandboxSpec, engine: str, asked_image: str | None) -> SandboxSpec:
+    """Return `spec` for the engine that was chosen: only some start from an image.
+
+    Raises:
+        InvalidRequest (UNSUPPORTED): an image was asked for, and this one has none.
+    """
+    if engine in _WITH_IMAGES:
+        return spec
+    if asked_image is not None:
+        raise error(
+            ErrorCode.UNSUPPORTED,
+            f"the engine {engine} has no images, so {asked_image[:80]!r} cannot be used",
+            hint='leave out the image, or choose engine="docker"',
+            details={"field": "image"},
+        )
+    return replace(spec, image=None)
 
 
 def make_limits(options: CreateOptions) -> Limits:
@@ -326,11 +346,11 @@ def make_limits(options: CreateOptions) -> Limits:
     )
 
 
-def _check_options(options: CreateOptions) -> None:
+def _check_options(config: Config, options: CreateOptions) -> None:
     unknown = options.keys() - CreateOptions.__annotations__.keys()
     if unknown:
         raise TypeError(f"Sandbox.create() has no option {', '.join(sorted(unknown))}")
-    refuse_later(**{name: options.get(name) for name in _LATER})
+    refuse_later(**{name: options.get(name) for name in _LATER} | {"url": options.get("url") or config.url})
     if options.get("network", "none") != "none":
         refuse_later(network=options.get("network"))
     on_release = options.get("on_release", "remove")

@@ -43,7 +43,7 @@ def find_record(found: Sequence[Found], name_or_id: str) -> Found:
         raise error(
             ErrorCode.SANDBOX_GONE,
             f"the sandbox {match.record.name} is {match.record.status}",
-            hint="create a new one",
+            hint=f"this version cannot start it again; to free its name: sandcell rm {match.record.name}",
         )
     return match
 

@@ -24,6 +24,7 @@ from sandcell.client.options import (
     OnBusy,
     OnDisconnect,
     RunOptions,
+    fit_engine,
     make_command,
     make_context,
     make_execution,
@@ -92,6 +93,7 @@ class AsyncSandbox:
         host = await in_thread(the_host)
         spec = make_spec(host.config, host.guest, image, options)
         engine = (await in_thread(host.engine, options.get("engine") or host.config.engine)).engine
+        spec = fit_engine(spec, engine.name, image)
         creation = Creation(engine.create, engine.remove)
         try:
             record = await in_thread(creation.run, spec)
@@ -345,9 +347,15 @@ class AsyncSandbox:
 
         A handle that did not create it only lets go. Twice is fine.
         """
-        if self._is_owner() and self._status == "running" and self._record.on_release == "remove":
+        ends = self._is_owner() and self._status == "running"
+        if ends and self._record.on_release == "remove":
             await self.remove()
+            return
         self._let_go()
+        if ends and self._record.on_release == "stop":
+            host = await in_thread(the_host)
+            await in_thread(host.await_stop, self._engine, self.id)
+            self._status = "stopped"
 
     @classmethod
     async def list(cls) -> list[SandboxInfo]:
@@ -373,7 +381,5 @@ class AsyncSandbox:
         return self._owner_pid == os.getpid()
 
     def _let_go(self) -> None:
-        if self._status == "running" and self._is_owner() and self._record.on_release == "stop":
-            self._status = "stopped"
         self._lease.release()
         self._transport.close()

@@ -25,6 +25,7 @@ from sandcell.client.options import (
     OnBusy,
     OnDisconnect,
     RunOptions,
+    fit_engine,
     make_command,
     make_context,
     make_execution,
@@ -93,6 +94,7 @@ class Sandbox:
         host = in_thread(the_host)
         spec = make_spec(host.config, host.guest, image, options)
         engine = (in_thread(host.engine, options.get("engine") or host.config.engine)).engine
+        spec = fit_engine(spec, engine.name, image)
         creation = Creation(engine.create, engine.remove)
         try:
             record = in_thread(creation.run, spec)
@@ -344,9 +346,15 @@ class Sandbox:
 
         A handle that did not create it only lets go. Twice is fine.
         """
-        if self._is_owner() and self._status == "running" and self._record.on_release == "remove":
+        ends = self._is_owner() and self._status == "running"
+        if ends and self._record.on_release == "remove":
             self.remove()
+            return
         self._let_go()
+        if ends and self._record.on_release == "stop":
+            host = in_thread(the_host)
+            in_thread(host.await_stop, self._engine, self.id)
+            self._status = "stopped"
 
     @classmethod
     def list(cls) -> list[SandboxInfo]:
@@ -372,7 +380,5 @@ class Sandbox:
         return self._owner_pid == os.getpid()
 
     def _let_go(self) -> None:
-        if self._status == "running" and self._is_owner() and self._record.on_release == "stop":
-            self._status = "stopped"
         self._lease.release()
         self._transport.close()
