@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from sandcell.api import ContextInfo, CreateContext
-from sandcell.content import ResultLimits, take_number
+from sandcell.content import ResultLimits, content_of, take_flag, take_number
 from sandcell.dispatch import Dispatcher
 from sandcell.environment import merge_env
 from sandcell.execution import ExecutionMachine
@@ -85,10 +85,10 @@ class Context:
             Gone (LOST): the context was deleted.
             Conflict (BUSY): something runs, and the execution asks not to wait.
             Limited (QUOTA_EXCEEDED): `config.max_queue` runs wait already.
-            BadMessage: the request's content is no JSON object. Each of these ends the execution.
+                Each of these ends the execution, too.
         """
-        body = message.body()
-        silent = bool(body.get("silent", False))
+        body = content_of(message)
+        silent = take_flag(body, "silent")
         run = Run(
             message,
             self._machine(silent=silent),
@@ -97,7 +97,7 @@ class Context:
             recorder=execution,
             listener=listener,
             timeout=execution.timeout,
-            stops_on_error=bool(body.get("stop_on_error", True)) and not silent,
+            stops_on_error=body.get("stop_on_error") is not False and not silent,
         )
         execution.attach(run)
         problem = self._refusal(execution)
@@ -140,9 +140,13 @@ class Context:
 
         Raises:
             Gone (LOST, CONTEXT_DIED): the interpreter ended before.
+            Limited (QUOTA_EXCEEDED): `config.max_queue` runs wait already.
             Unavailable (START_FAILED, START_TIMEOUT): it cannot be started.
         """
         self._check_alive()
+        problem = self._overload()
+        if problem is not None:
+            raise problem
         answer = Answer("execute_reply")
         message = new_message(
             "execute_request",
@@ -219,14 +223,18 @@ class Context:
                 hint='wait for it, or leave out on_busy="reject"',
                 details={"origin": who, "queued": dispatcher.queued},
             )
-        if dispatcher.queued >= self._config.max_queue:
-            return error(
-                ErrorCode.QUOTA_EXCEEDED,
-                f"{dispatcher.queued} runs wait in the context {self.id} already",
-                hint="wait for some of them, or use another context",
-                details={"queued": dispatcher.queued},
-            )
-        return None
+        return self._overload()
+
+    def _overload(self) -> SandcellError | None:
+        queued = self._dispatcher.queued
+        if queued < self._config.max_queue:
+            return None
+        return error(
+            ErrorCode.QUOTA_EXCEEDED,
+            f"{queued} runs wait in the context {self.id} already",
+            hint="wait for some of them, or use another context",
+            details={"queued": queued},
+        )
 
 
 class Contexts:

@@ -32,7 +32,7 @@ __all__ = ["Dispatcher"]
 
 log = logging.getLogger(__name__)
 
-_MAX_REQUESTS = 4096  # questions that wait for one kernel's answers
+_MAX_REQUESTS = 900  # questions that wait for one kernel's answers; its channels hold a thousand messages
 
 
 class Dispatcher:
@@ -67,19 +67,24 @@ class Dispatcher:
         """Send anything but a run, now; a kernel that is on its way gets it when it is there.
 
         Raises:
-            Limited (QUOTA_EXCEEDED): thousands of questions wait for an answer already.
+            Limited (QUOTA_EXCEEDED): hundreds of questions wait for an answer already.
+            Conflict (BUSY): the kernel reads nothing any more.
         """
-        if message.msg_type != "input_reply":
-            if self._routes.count_requests >= _MAX_REQUESTS:
-                raise error(
-                    ErrorCode.QUOTA_EXCEEDED, f"{_MAX_REQUESTS} requests wait for the kernel {self._name}"
-                )
-            self._routes.open(Request(message, listener))
-        if self.life.kernel is not None:
-            self.life.kernel.send(channel, message)
+        kernel = self.life.kernel
+        if message.msg_type == "input_reply":
+            if kernel is not None:
+                kernel.send(channel, message)
+            return
+        if self._routes.count_requests >= _MAX_REQUESTS:
+            raise error(
+                ErrorCode.QUOTA_EXCEEDED, f"{_MAX_REQUESTS} requests wait for the kernel {self._name}"
+            )
+        if kernel is not None:
+            kernel.send(channel, message)
         else:
             self._outbox.append(ChannelMessage(channel, message))
             self.life.start_soon()
+        self._routes.open(Request(message, listener))
 
     def interrupt(self, who: str) -> None:
         """Interrupt the run that runs."""
@@ -135,7 +140,7 @@ class Dispatcher:
 
     def on_up(self, kernel: Kernel) -> None:
         while self._outbox:
-            kernel.send(*self._outbox.popleft())
+            self._send(kernel, *self._outbox.popleft())
         self._advance()
 
     def on_message(self, channel: Channel, message: Message) -> None:
@@ -191,7 +196,13 @@ class Dispatcher:
         run.machine.sent(time.time(), fresh_state=fresh_state)
         if run.timeout is not None:
             run.timer = self._loop.call_later(run.timeout, self._stop, run, Stop("timeout"))
-        kernel.send("shell", run.message)
+        self._send(kernel, "shell", run.message)
+
+    def _send(self, kernel: Kernel, channel: Channel, message: Message) -> None:
+        try:
+            kernel.send(channel, message)
+        except SandcellError as problem:  # it reads nothing any more, and will not come back
+            kernel.kill(Doom(cause="killed", reason=problem.message))
 
     def _finish(self, run: Run) -> None:
         self._routes.close(run)
@@ -231,6 +242,7 @@ class Dispatcher:
         timed_out = stop.cause == "timeout"
         why = f"it ran for more than {run.timeout:g} s" if timed_out else f"{stop.who} interrupted it"
         reason = f"{why} and it did not stop, so its interpreter was killed"
+        run.machine.condemn()
         kernel.kill(Doom(cause="timeout" if timed_out else "killed", who=stop.who, reason=reason))
 
     def _give_up(self, run: Run, seconds: float) -> None:

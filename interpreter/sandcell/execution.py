@@ -97,6 +97,7 @@ class ExecutionMachine:
         self._raised = False
         self._value: Any = None
         self._stop: Stop | None = None
+        self._condemned = False
         self.phase = Phase.QUEUED
         self.interruptible = False  # the kernel said that it runs this: a signal from now on reaches the code
         self.input_parent: bytes | None = None  # the header of a request for input that nobody has answered
@@ -141,6 +142,10 @@ class ExecutionMachine:
     def stop(self, stop: Stop) -> None:
         """Somebody wants it to end; what it is called in the end. The first one counts."""
         self._stop = self._stop or stop
+
+    def condemn(self) -> None:
+        """Its interpreter is being killed: whatever the kernel still says, only its death ends the run now."""
+        self._condemned = True
 
     def abort(self, at: float, *, cause: Cause, reason: str, who: str | None = None) -> list[Event]:
         """It leaves the queue and will never run. `cause` "lost": that is an error as well, with `reason`."""
@@ -188,7 +193,7 @@ class ExecutionMachine:
         events = read(self, content)
         if events:
             events = [*self._start(), *events]
-        if self._reply is not None and self._idle:
+        if self._reply is not None and self._idle and not self._condemned:
             events = [*events, *self._conclude(at)]
         return events
 

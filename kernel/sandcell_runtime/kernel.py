@@ -202,6 +202,7 @@ class KernelApp(IPKernelApp):
         context.setsockopt(zmq.XPUB_NODROP, 1)
         context.setsockopt(zmq.SNDHWM, _SEND_QUEUE)
         super().init_iopub(context)
+        context.setsockopt(zmq.SNDHWM, 1000)  # the default again, for the pipes between threads
 
 
 def make_app(connection: Mapping[str, Any], settings: Mapping[str, Any]) -> KernelApp:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["KernelStream"]
 
-PIECE = 256 * 2**10  # characters in one message
+PIECE = 256 * 2**10  # characters in one message, more only where one flush would make too many of them
+_PIECES = 500  # the sending thread queues to itself, and would wait for itself after two thousand
 HELD = 8 * 2**20  # characters that wait to be sent, before their writer waits
 _PIPE_SIZE = 64 * 2**10  # one read takes all that a pipe of the default size holds
 
@@ -61,8 +62,9 @@ class KernelStream(OutStream):
         waiting = cast("Generator[tuple[dict[str, Any], str]]", super()._flush_buffers())
         for parent, text in waiting:
             safe = _encodable(text)
-            for start in range(0, len(safe), PIECE):
-                yield parent, safe[start : start + PIECE]
+            size = max(PIECE, len(safe) // _PIECES)
+            for start in range(0, len(safe), size):
+                yield parent, safe[start : start + size]
 
     def _watch_pipe_fd(self) -> None:
         """Body of the thread that reads the descriptor; stock would also copy it to the original one."""

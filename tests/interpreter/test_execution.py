@@ -307,6 +307,15 @@ def test_a_death_that_was_asked_for_is_named_after_why(stop: Stop, name: str) ->
     assert events[:2] == [Started(context_id="python"), ErrorRaised(name=name, value="did not stop")]
 
 
+def test_a_run_whose_interpreter_is_being_killed_ends_with_it() -> None:
+    machine = running()
+    machine.condemn()
+    assert feed(machine, INPUT, stream("last"), reply(), IDLE)[-1] == Stdout(text="last")
+    assert (
+        ended(machine.die(103.0, Death(end=End(cause="killed"), reason="did not stop"))).end.state == "lost"
+    )
+
+
 def test_a_queued_run_is_aborted_without_a_start() -> None:
     machine = ExecutionMachine("python", LIMITS)
     assert machine.abort(5.0, cause="interrupted", reason="no", who="sdk") == [
