@@ -8,6 +8,7 @@ early and sleeps on ZMQ's reconnect timer; or `{"failed": reason, "hint": text}`
 
 from __future__ import annotations
 
+import faulthandler
 import importlib.util
 import json
 import os
@@ -23,6 +24,7 @@ def main() -> None:
     request: dict[str, Any] = json.load(sys.stdin)
     answer = _take_over_standard_streams()
     _hide_launcher()
+    faulthandler.enable(os.dup(2), all_threads=False)  # 2 itself becomes a pipe that dies with this process
     try:
         from sandcell_runtime.kernel import make_app
     except ImportError as problem:
