@@ -17,6 +17,7 @@ from sandcell.client.blocking.transport import Transport
 from sandcell.client.protocol import Address, Request
 from sandcell_container.errors import ErrorCode, SandcellError
 from sandcell_container.frames import Entry, Kind, encode_entry
+from sandcell_container.unix_address import connect_address
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -96,7 +97,9 @@ class _Noting(Talk):
 @asynccontextmanager
 async def played(tmp_path: Path, *turns: Turn) -> AsyncGenerator[Played]:
     guest = Played(str(tmp_path / "s"), list(turns))
-    async with await asyncio.start_unix_server(guest.serve, guest.address.path):
+    with connect_address(guest.address.path) as address:
+        server = await asyncio.start_unix_server(guest.serve, address)
+    async with server:
         yield guest
     with suppress(FileNotFoundError):
         os.unlink(guest.address.path)
@@ -161,6 +164,30 @@ async def test_a_kept_connection_that_was_closed_is_replaced(tmp_path: Path) -> 
         await transport.fetch(GET)
         await transport.fetch(INPUT)
         assert guest.connections == 2
+
+
+async def test_a_socket_may_lie_deep_down(tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    async with played(deep, answer_for_ever) as guest, client(guest) as transport:
+        assert await transport.fetch(GET) == b"{}"
+
+
+async def test_a_guest_whose_backlog_is_full_is_waited_for(tmp_path: Path) -> None:
+    """A unix socket then refuses to connect without waiting, unlike TCP."""
+    path = str(tmp_path / "s")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen(0)
+        with socket.socket(socket.AF_UNIX) as first:
+            first.connect(path)
+            transport = AsyncTransport(Address(path=path), "t", connect_timeout=0.1, reply_timeout=5)
+            assert (await refused(transport, GET)).code is ErrorCode.UNREACHABLE
+            patient = AsyncTransport(Address(path=path), "t", connect_timeout=5, reply_timeout=5)
+            connecting = asyncio.create_task(patient.connect())
+            await asyncio.wait({connecting}, timeout=0)
+            listener.accept()[0].close()
+            (await connecting).close()
 
 
 async def test_requests_at_the_same_time_have_connections_of_their_own(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ import struct
 import weakref
 from typing import TYPE_CHECKING
 
+from sandcell_container.unix_address import connect_address
+
 if TYPE_CHECKING:
     from sandcell.client.protocol import Address
 
@@ -45,7 +47,8 @@ def connect_now(address: Address) -> socket.socket | None:
     made = new_socket(address)
     made.settimeout(0.0)
     try:
-        made.connect(address.path)
+        with connect_address(address.path) as place:
+            made.connect(place)
     except BlockingIOError:
         made.close()
         return None
@@ -67,7 +70,8 @@ def connect_unix_blocking(address: Address, timeout: float) -> socket.socket:
         seconds = max(timeout, 0.001)
         limit = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
         made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
-        made.connect(address.path)
+        with connect_address(address.path) as place:
+            made.connect(place)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 0, 0))
     except BlockingIOError as problem:
         made.close()

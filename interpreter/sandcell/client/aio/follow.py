@@ -41,6 +41,16 @@ class AsyncFollower:
         self._first = first
         self._again = again
 
+    @property
+    def is_late(self) -> bool:
+        """Whether the deadline has passed."""
+        return self.deadline is not None and time.monotonic() >= self.deadline
+
+    def be_patient(self, seconds: float) -> None:
+        """Move a deadline on, where it is sooner than that: the reader was busy, which is no fault of the guest."""
+        if self.deadline is not None:
+            self.deadline = max(self.deadline, time.monotonic() + seconds)
+
     async def entries(self) -> AsyncGenerator[Followed]:
         """Yield the entries up to and with ENDED.
 

@@ -70,6 +70,7 @@ class AsyncSandbox:
         self._lease = lease
         self._owner_pid = os.getpid() if owner else None
         self._status: Status = "running"
+        self._notes: tuple[str, ...] = ()
 
     # --- how one comes by a sandbox
 
@@ -92,7 +93,7 @@ class AsyncSandbox:
         """
         host = await in_thread(the_host)
         spec = make_spec(host.config, host.guest, image, options)
-        engine = (await in_thread(host.engine, options.get("engine") or host.config.engine)).engine
+        engine, passed_over = await in_thread(host.engine, options.get("engine") or host.config.engine)
         spec = fit_engine(spec, engine.name, image)
         creation = Creation(engine.create, engine.remove)
         try:
@@ -105,10 +106,12 @@ class AsyncSandbox:
             creation.give_up()
             raise
         try:
-            return await cls._attach(host, engine, record, "owner")
+            made = await cls._attach(host, engine, record, "owner")
         except BaseException:
             await in_thread(engine.remove, record.id)
             raise
+        made._notes = tuple(f"passed over engine {each.engine}: {each.reason}" for each in passed_over)
+        return made
 
     @classmethod
     async def connect(cls, name_or_id: str) -> Self:
@@ -161,8 +164,12 @@ class AsyncSandbox:
         return self._status
 
     async def info(self) -> SandboxInfo:
-        """Return what is known of it: engine, limits, isolation, versions, warnings."""
-        return await self._transport.call(Request(method="GET", path=path_of("info")), SandboxInfo)
+        """Return what is known of it: engine, limits, isolation, versions, warnings.
+
+        The warnings also say which engines `engine="auto"` passed over, and why.
+        """
+        info = await self._transport.call(Request(method="GET", path=path_of("info")), SandboxInfo)
+        return msgspec.structs.replace(info, warnings=(*info.warnings, *self._notes))
 
     # --- code
 

@@ -41,9 +41,8 @@ class AsyncTransport:
         self.reply_timeout = reply_timeout
         self._token = token
         self._connect_timeout = connect_timeout
-        self._kept: list[
-            _Connection
-        ] = []  # append and pop only: atomic, so a lock cannot survive a fork held
+        # Appended to and popped from only: that is atomic, and a lock might be held when the program forks.
+        self._kept = list[_Connection]()
 
     async def call(self, request: Request, answer: type[T]) -> T:
         """Send `request` and return its answer as `answer`."""
@@ -95,7 +94,7 @@ class AsyncTransport:
                 raise
             else:
                 return await self._accept(AsyncAnswer(self, connection, head))
-        raise unreachable(self.address, why, admitted=admitted)
+        raise await self.missed(why, admitted=admitted)
 
     async def missed(self, why: str, *, admitted: Admitted) -> SandcellError:
         """Return the error of an answer that broke off: the guest has ended, or it has not."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Execution", "run_execution", "start_execution"]
 
-_AFTER_TIMEOUT_S = 10.0  # what a guest may take to end a run whose time is over: interrupt, kill, tell
+_PATIENCE_S = 10.0  # what a guest may take to end a run whose time is over: interrupt, kill, tell
 
 
 class Execution:
@@ -86,7 +86,7 @@ class Execution:
                     self._note(event)
                     built.add(event)
         except SandcellError as problem:
-            if isinstance(problem.__cause__, TimeoutError):
+            if follower.is_late and isinstance(problem.__cause__, TimeoutError):
                 raise error(
                     ErrorCode.WAIT_TIMEOUT,
                     f"the run {self.id} has not ended within {timeout} s",
@@ -131,8 +131,9 @@ def run_execution(
             for event in events:
                 built.add(event)
                 if isinstance(event, Started) and isinstance(body.timeout, float):
-                    follower.deadline = time.monotonic() + body.timeout + _AFTER_TIMEOUT_S
+                    follower.deadline = time.monotonic() + body.timeout + _PATIENCE_S
                 _tell(transport, run_id, event, built, callbacks)
+                follower.be_patient(_PATIENCE_S)
     except SandcellError:
         raise
     except BaseException:

@@ -71,6 +71,7 @@ class Sandbox:
         self._lease = lease
         self._owner_pid = os.getpid() if owner else None
         self._status: Status = "running"
+        self._notes: tuple[str, ...] = ()
 
     # --- how one comes by a sandbox
 
@@ -93,7 +94,7 @@ class Sandbox:
         """
         host = in_thread(the_host)
         spec = make_spec(host.config, host.guest, image, options)
-        engine = (in_thread(host.engine, options.get("engine") or host.config.engine)).engine
+        engine, passed_over = in_thread(host.engine, options.get("engine") or host.config.engine)
         spec = fit_engine(spec, engine.name, image)
         creation = Creation(engine.create, engine.remove)
         try:
@@ -106,10 +107,12 @@ class Sandbox:
             creation.give_up()
             raise
         try:
-            return cls._attach(host, engine, record, "owner")
+            made = cls._attach(host, engine, record, "owner")
         except BaseException:
             in_thread(engine.remove, record.id)
             raise
+        made._notes = tuple(f"passed over engine {each.engine}: {each.reason}" for each in passed_over)
+        return made
 
     @classmethod
     def connect(cls, name_or_id: str) -> Self:
@@ -160,8 +163,12 @@ class Sandbox:
         return self._status
 
     def info(self) -> SandboxInfo:
-        """Return what is known of it: engine, limits, isolation, versions, warnings."""
-        return self._transport.call(Request(method="GET", path=path_of("info")), SandboxInfo)
+        """Return what is known of it: engine, limits, isolation, versions, warnings.
+
+        The warnings also say which engines `engine="auto"` passed over, and why.
+        """
+        info = self._transport.call(Request(method="GET", path=path_of("info")), SandboxInfo)
+        return msgspec.structs.replace(info, warnings=(*info.warnings, *self._notes))
 
     # --- code
 
