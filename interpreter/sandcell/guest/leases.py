@@ -19,6 +19,7 @@ __all__ = ["Leases"]
 
 IDLE = "idle"
 SLACK_S = 0.1  # two clocks are compared
+FAREWELL_S = 0.5  # for a follower that reads slowly, or not at all
 WARNING_S = 30.0  # CONTRACT section 2: everyone hears of a cull so long ahead
 
 
@@ -61,6 +62,8 @@ class Leases:
         self._quiet_for = quiet_for
         self._clock = clock or asyncio.get_running_loop()
         self._over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._listeners = 0
         self._timer: asyncio.TimerHandle | None = None
         self._held = 0
         self._working = 0
@@ -84,6 +87,17 @@ class Leases:
             self._arm()
 
     @contextmanager
+    def listen(self) -> Generator[None]:
+        """Somebody follows `news` inside the block, and is to hear the end."""
+        self._listeners += 1
+        try:
+            yield
+        finally:
+            self._listeners -= 1
+            if self._over.done() and not self._listeners and not self._told.done():
+                self._told.set_result(None)
+
+    @contextmanager
     def work(self) -> Generator[None]:
         """Something runs inside the block, so the sandbox is not idle."""
         self._working += 1
@@ -101,10 +115,12 @@ class Leases:
             self._over.set_result(reason)
 
     async def over(self) -> str:
-        """Wait for the end and return its reason, which everyone on `news` has then been told."""
+        """Wait for the end and return its reason, when everyone who follows `news` has been told."""
         reason = await asyncio.shield(self._over)
         self._say("stopping", reason=reason)
         self.news.end()
+        if self._listeners:
+            await asyncio.wait({self._told}, timeout=FAREWELL_S)
         return reason
 
     def close(self) -> None:

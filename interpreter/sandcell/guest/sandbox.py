@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,10 +51,7 @@ class EventsHandler(ApiHandler):
         news = self.guest.leases.news
         cursor = self.get_query_argument("cursor", "")
         after = Cursor.parse(cursor, epoch=news.epoch) if cursor else None
-        if lease:
-            with self.guest.leases.hold():
-                await send_journal(self, news, after=after)
-        else:
+        with self.guest.leases.listen(), self.guest.leases.hold() if lease else nullcontext():
             await send_journal(self, news, after=after)
 
 
