@@ -27,8 +27,9 @@ from sandcell_kernel.actions import (
     Submit,
     TakeTicket,
 )
-from sandcell_kernel.answers import Answers, Problem, describe_kernel, reply_type
+from sandcell_kernel.answers import Problem, describe_kernel, reply_type
 from sandcell_kernel.cells import PythonCell, ShellCell, WrongCell
+from sandcell_kernel.outbox import Outbox
 from sandcell_kernel.requests import (
     INTERRUPTED,
     Relay,
@@ -60,11 +61,7 @@ __all__ = ["Front"]
 _NAMES: dict[Cause, str] = {"interrupted": "KeyboardInterrupt", "timeout": "TimeoutError"}
 _DIED = "ContextDied"
 _SILENT = "the kernel gave no answer that could be read"
-_LIMITED = {
-    "complete_request",
-    "inspect_request",
-    "is_complete_request",
-}  # an editor waits for these while it is typed in
+_LIMITED = ("complete_request", "inspect_request", "is_complete_request")  # an editor waits for these
 
 
 class Front:
@@ -79,19 +76,15 @@ class Front:
         max_shell_output: int = 2**20,
         seen: Seen | None = None,
     ) -> None:
-        self._session = session
         self._version = version
         self._max_waiting = max_waiting
         self._max_shell_output = max_shell_output
-        self._answers = Answers(session)
         self._seen = seen or Seen()
-        self._out: list[Action] = []
+        self._out = Outbox(session, self._seen)
         self._waiting: deque[Run] = deque()
         self._running: Run | None = None
         self._relays: dict[RequestKey, Relay] = {}
-        self._served: dict[
-            RequestKey, ChannelMessage
-        ] = {}  # requests that are ours to answer, and take a while
+        self._served: dict[RequestKey, ChannelMessage] = {}  # ours to answer, but not at once
         self._info: dict[str, Any] | None = None
         self._count = 0
 
@@ -109,50 +102,37 @@ class Front:
             BadMessage: its header is not valid.
         """
         if not self._seen.add(message):
-            self._repeat(channel, message)
+            self._out.repeat(channel, message)
         elif message.head.subshell_id is not None:
-            self._refuse(channel, message, _unsupported("subshells"))
+            self._out.refuse(channel, message, _unsupported("subshells"))
         else:
             route = self._ROUTES.get(message.msg_type, Front._forward)
             route(self, channel, message)
         return self._take()
 
-    def _repeat(self, channel: Channel, message: Message) -> None:
-        if not self._seen.is_closed(message):
-            return  # its answer will come
-        reply = self._seen.reply(message)
-        if reply is not None:
-            self._out.append(reply)
-        elif reply_type(message.msg_type):
-            problem = Problem(name="LOST", value="this was done before; its reply is no longer kept")
-            self._out.append(self._answers.error_reply(channel, message, problem))
-        self._out.append(self._answers.status(message, "idle"))
-
     def _execute(self, channel: Channel, message: Message) -> None:
         try:
             run = read_run(channel, message)
         except BadMessage as problem:
-            self._refuse(channel, message, Problem(name="BadMessage", value=str(problem)))
+            self._out.refuse(channel, message, Problem(name="BadMessage", value=str(problem)))
             return
-        if len(self._waiting) >= self._max_waiting:
-            text = f"{self._max_waiting} cells wait already"
-            self._refuse(channel, message, Problem(name="BUSY", value=text))
-            return
-        self._waiting.append(run)
-        self._start_next()
+        if len(self._waiting) < self._max_waiting:
+            self._waiting.append(run)
+        else:
+            self._out.refuse(channel, message, _full(self._max_waiting, "cells"))
 
     def _answer_input(self, channel: Channel, message: Message) -> None:
         # A reply that comes after its cell ended would be taken as the answer to the next question.
         if self._running is not None and self._running.wants_input:
             self._running.wants_input = False
-            self._out.append(Forward(channel, message))
+            self._out.do(Forward(channel, message))
 
     def _tell_kernel_info(self, channel: Channel, message: Message) -> None:
         if self._info is not None:
-            self._serve(channel, message, self._info)
-            return
-        self._begin(channel, message)
-        self._out.append(AskKernelInfo(message.key))
+            self._out.serve(channel, message, self._info)
+        else:
+            self._begin(channel, message)
+            self._out.do(AskKernelInfo(message.key))
 
     def _interrupt(self, channel: Channel, message: Message) -> None:
         run = self._running
@@ -160,35 +140,35 @@ class Front:
         if run is not None and shell is not None:
             run.interrupted = True
             if not run.started:
-                self._serve(channel, message, {})
+                self._out.serve(channel, message, {})
                 return
         self._begin(channel, message)
-        self._out.append(Interrupt(message.key, shell.session_id if shell else None))
+        self._out.do(Interrupt(message.key, shell.session_id if shell else None))
 
     def _shut_down(self, channel: Channel, message: Message) -> None:
-        self._begin(channel, message)
         if flag_field(message, "restart", default=False):
-            self._out.append(Restart(message.key))
+            self._begin(channel, message)
+            self._out.do(Restart(message.key))
         else:
-            self._end(message.key, {"restart": False})
-            self._out.append(Shutdown())
+            self._out.busy(message)
+            self._out.reply_shutdown(channel, message, restart=False)
+            self._out.do(Shutdown())
 
     def _complete(self, channel: Channel, message: Message) -> None:
         if is_python(message):
             self._forward(channel, message)
         else:
-            self._serve(channel, message, know_nothing(message))
+            self._out.serve(channel, message, know_nothing(message))
 
     def _refuse_unsupported(self, channel: Channel, message: Message) -> None:
-        self._refuse(channel, message, _unsupported(message.msg_type))
+        self._out.refuse(channel, message, _unsupported(message.msg_type))
 
     def _forward(self, channel: Channel, message: Message) -> None:
-        if len(self._relays) >= self._max_waiting:
-            text = f"{self._max_waiting} requests wait for the kernel already"
-            self._refuse(channel, message, Problem(name="BUSY", value=text))
-            return
-        self._relays[message.key] = Relay(channel, message)
-        self._out.append(Forward(channel, message, message.msg_type in _LIMITED))
+        if len(self._relays) < self._max_waiting:
+            self._relays[message.key] = Relay(channel, message)
+            self._out.do(Forward(channel, message, message.msg_type in _LIMITED))
+        else:
+            self._out.refuse(channel, message, _full(self._max_waiting, "requests"))
 
     _ROUTES: ClassVar[dict[str, Callable[[Front, Channel, Message], None]]] = {
         "execute_request": _execute,
@@ -222,7 +202,7 @@ class Front:
         elif parent is not None and parent in self._relays:
             self._hear_relay(self._relays[parent], channel, message)
         elif channel == "iopub" and message.msg_type != "status":
-            self._pass(channel, message)
+            self._out.pass_on(channel, message)
         return self._take()
 
     def _hear_run(self, run: Run, channel: Channel, message: Message) -> None:
@@ -233,28 +213,22 @@ class Front:
             self._hear_status(run, message)
         else:
             run.wants_input |= kind == "input_request"
-            self._pass(channel, message)
+            self._out.pass_on(channel, message)
 
     def _hear_relay(self, relay: Relay, channel: Channel, message: Message) -> None:
         if message.msg_type == "status":
             self._hear_status(relay, message)
         elif channel == relay.channel and message.msg_type == reply_type(relay.request.msg_type):
             relay.reply = message
-            self._reply_for(relay, message)
+            if not relay.expired:
+                self._out.pass_reply(channel, relay.request, message)
         elif not relay.expired:
-            self._pass(channel, message)
+            self._out.pass_on(channel, message)
         if relay.is_done:
-            self._close_relay(relay)
-
-    def _reply_for(self, relay: Relay, message: Message) -> None:
-        if not relay.expired:
-            self._reply(relay.request, ChannelMessage(relay.channel, message.with_session(self._session)))
-
-    def _close_relay(self, relay: Relay) -> None:
-        del self._relays[relay.request.key]
-        if relay.idle is not None and not relay.expired:
-            self._seen.close(relay.request)
-            self._pass("iopub", relay.idle)
+            del self._relays[relay.request.key]
+            if not relay.expired:
+                self._out.close(relay.request)
+                self._out.idle(relay.request, relay.idle)
 
     def _hear_status(self, asked: Run | Relay, message: Message) -> None:
         state = text_field(message, "execution_state")
@@ -264,7 +238,7 @@ class Front:
             asked.busy = True
             # A request that was answered in the kernel's place is idle already: nothing would end this busy.
             if isinstance(asked, Run) or not asked.expired:
-                self._pass("iopub", message)
+                self._out.pass_on("iopub", message)
 
     def end_run(self, msg_id: str, *, cause: Cause, reason: str, lost: bool, note: str = "") -> list[Action]:
         """End the cell that runs: its kernel will say nothing more for it.
@@ -276,13 +250,16 @@ class Front:
         if lost:
             self._fail_relays(Problem(name=_DIED, value=reason))
         run = self._running_run(RequestKey(msg_id, "execute_request"))
-        if run is not None and note and not run.silent:
-            self._out.append(self._answers.stream(run.request, "stderr", f"[sandcell] {note}\n"))
-        if run is not None and run.reply is None:
-            name = _DIED if lost else _NAMES.get(cause, _DIED)
-            self._fail_run(run, Problem(name=name, value=reason or _SILENT), note=lost)
-        elif run is not None and run.reply is not None:
-            self._close_run(run, ChannelMessage(run.channel, run.reply.with_session(self._session)))
+        if run is not None:
+            self._be_busy(run)
+            if note and not run.silent:
+                self._out.note(run.request, note)
+            if run.reply is not None:
+                self._out.pass_reply(run.channel, run.request, run.reply)
+                self._close_run(run, run.reply)
+            else:
+                name = _DIED if lost else _NAMES.get(cause, _DIED)
+                self._fail_run(run, Problem(name=name, value=reason or _SILENT), is_noted=lost)
         return self._take()
 
     def expire(self, key: RequestKey) -> list[Action]:
@@ -290,7 +267,7 @@ class Front:
         relay = self._relays.get(key)
         if relay is not None and relay.reply is None and not relay.expired:
             relay.expired = True
-            self._serve(relay.channel, relay.request, know_nothing(relay.request), busy=not relay.busy)
+            self._out.serve(relay.channel, relay.request, know_nothing(relay.request), is_busy=relay.busy)
         return self._take()
 
     # --- how asked work went on
@@ -298,9 +275,10 @@ class Front:
     def learn_kernel(self, inner: Mapping[str, Any]) -> list[Action]:
         """Take the content of the kernel's kernel_info_reply and answer those who asked for ours."""
         self._info = describe_kernel(self._version, inner)
-        for key, (_, message) in list(self._served.items()):
+        for key, (channel, message) in list(self._served.items()):
             if message.msg_type == "kernel_info_request":
-                self._end(key, self._info)
+                del self._served[key]
+                self._out.serve(channel, message, self._info, is_busy=True)
         return self._take()
 
     def start_shell(self, key: RequestKey, count: int) -> list[Action]:
@@ -324,52 +302,53 @@ class Front:
         if run is not None:
             self._show(run, run.output.finish())
             problem = command_problem(end, interrupted=run.interrupted)
-            if problem is None:
-                content: dict[str, Any] = {
-                    "execution_count": run.count,
-                    "user_expressions": {},
-                    "payload": [],
-                }
-                self._close_run(run, self._answers.reply(run.channel, run.request, content))
-            else:
+            if problem is not None:
                 self._fail_run(run, problem)
+            else:
+                self._out.reply_ran(run.channel, run.request, count=run.count)
+                self._close_run(run)
         return self._take()
 
     def finish(self, key: RequestKey) -> list[Action]:
         """An interrupt or a restart was done."""
-        asked = self._served.get(key)
-        if asked is not None:
-            self._end(key, {"restart": True} if asked.message.msg_type == "shutdown_request" else {})
+        asked = self._served.pop(key, None)
+        if asked is not None and asked.message.msg_type == "shutdown_request":
+            self._out.reply_shutdown(asked.channel, asked.message, restart=True)
+        elif asked is not None:
+            self._out.serve(asked.channel, asked.message, {}, is_busy=True)
         return self._take()
 
     def fail(self, key: RequestKey, problem: Problem) -> list[Action]:
         """Whatever was asked for the request `key` could not be done."""
         asked = self._served.pop(key, None)
         relay = self._relays.pop(key, None)
-        run = self._running
+        run = self._running_run(key)
         if asked is not None and asked.message.msg_type == "kernel_info_request":
-            self._serve(asked.channel, asked.message, describe_kernel(self._version), busy=False)
+            self._out.serve(asked.channel, asked.message, describe_kernel(self._version), is_busy=True)
         elif asked is not None:
-            self._fail_request(asked.channel, asked.message, problem)
+            self._out.refuse(asked.channel, asked.message, problem, is_busy=True)
         elif relay is not None and not relay.expired:
-            self._fail_request(relay.channel, relay.request, problem)
-        elif run is not None and run.request.key == key:
+            self._out.refuse(relay.channel, relay.request, problem, is_busy=relay.busy)
+        elif run is not None:
             self._fail_run(run, problem)
         return self._take()
 
     # --- inside
 
-    def _start_next(self) -> None:
-        if self._running is not None or not self._waiting:
-            return
-        run = self._running = self._waiting.popleft()
+    def _take(self) -> list[Action]:
+        while self._running is None and self._waiting:
+            self._running = self._waiting.popleft()
+            self._start(self._running)
+        return self._out.take()
+
+    def _start(self, run: Run) -> None:
         match run.where:
             case PythonCell():
-                self._out.append(Submit(run.request))
+                self._out.do(Submit(run.request))
             case ShellCell():
                 self._be_busy(run)
                 if run.store_history:
-                    self._out.append(TakeTicket(run.request.key))
+                    self._out.do(TakeTicket(run.request.key))
                 else:
                     self._run_shell(run, self._count)
             case WrongCell(problem):
@@ -379,102 +358,65 @@ class Front:
         assert isinstance(run.where, ShellCell)
         run.count = count
         if not run.silent:
-            self._out.append(self._answers.execute_input(run.request, text_field(run.request, "code"), count))
+            self._out.execute_input(run.request, text_field(run.request, "code"), count)
         if run.interrupted:
             self._fail_run(run, INTERRUPTED)
             return
         run.started = True
         run.output = ShellOutput(self._max_shell_output)
-        self._out.append(RunShell(run.request.key, run.where.session_id, run.where.code))
+        self._out.do(RunShell(run.request.key, run.where.session_id, run.where.code))
 
     def _running_run(self, key: RequestKey) -> Run | None:
         run = self._running
         return run if run is not None and run.request.key == key else None
 
     def _show(self, run: Run, texts: Iterable[StreamText]) -> None:
-        self._out += [self._answers.stream(run.request, name, text) for name, text in texts]
+        for name, text in texts:
+            self._out.stream(run.request, name, text)
 
-    def _fail_run(self, run: Run, problem: Problem, *, note: bool = False) -> None:
-        """Say what the kernel did not. `note`: also as a line on stderr, which batch tools keep."""
+    def _fail_run(self, run: Run, problem: Problem, *, is_noted: bool = False) -> None:
+        """Say what the kernel did not. `is_noted`: also as a line on stderr."""
         self._be_busy(run)
-        if note:
-            self._out.append(self._answers.stream(run.request, "stderr", f"[sandcell] {problem.value}\n"))
-        self._out.append(self._answers.error(run.request, problem))
-        reply = self._answers.error_reply(run.channel, run.request, problem, count=run.count or self._count)
-        self._close_run(run, reply)
+        if is_noted:
+            self._out.note(run.request, problem.value)
+        self._out.error(run.request, problem)
+        self._out.reply_error(run.channel, run.request, problem, count=run.count or self._count)
+        self._close_run(run, failed=True)
 
-    def _close_run(self, run: Run, reply: ChannelMessage) -> None:
+    def _close_run(self, run: Run, reply: Message | None = None, *, failed: bool = False) -> None:
+        """Say idle, after the reply; `reply` is the kernel's own."""
         self._running = None
-        self._be_busy(run)
-        self._reply(run.request, reply)
-        if run.idle is not None:
-            self._pass("iopub", run.idle)
-        else:
-            self._out.append(self._answers.status(run.request, "idle"))
-        self._count = max(self._count, number_field(reply.message, "execution_count"))
-        if text_field(reply.message, "status") != "ok" and run.stop_on_error and not run.silent:
+        self._out.idle(run.request, run.idle)
+        if reply is not None:
+            self._count = max(self._count, number_field(reply, "execution_count"))
+            failed = text_field(reply, "status") != "ok"
+        if failed and run.stop_on_error and not run.silent:
             self._abort_waiting()
-        self._start_next()
 
     def _abort_waiting(self) -> None:
         waiting, self._waiting = self._waiting, deque()
         for run in waiting:
-            self._serve(run.channel, run.request, {"status": "aborted"})
+            self._out.serve(run.channel, run.request, {"status": "aborted"})
 
     def _fail_relays(self, problem: Problem) -> None:
         relays, self._relays = self._relays, {}
         for relay in relays.values():
             if not relay.expired:
-                self._fail_request(relay.channel, relay.request, problem, busy=not relay.busy)
+                self._out.refuse(relay.channel, relay.request, problem, is_busy=relay.busy)
 
     def _be_busy(self, run: Run) -> None:
         if not run.busy:
             run.busy = True
-            self._out.append(self._answers.status(run.request, "busy"))
+            self._out.busy(run.request)
 
     def _begin(self, channel: Channel, message: Message) -> None:
-        self._out.append(self._answers.status(message, "busy"))
+        self._out.busy(message)
         self._served[message.key] = ChannelMessage(channel, message)
-
-    def _end(self, key: RequestKey, content: dict[str, Any]) -> None:
-        channel, message = self._served.pop(key)
-        self._reply(message, self._answers.reply(channel, message, content))
-        if message.msg_type == "shutdown_request":
-            self._out.append(self._answers.copy_of_shutdown(message, restart=bool(content["restart"])))
-        self._out.append(self._answers.status(message, "idle"))
-
-    def _serve(
-        self, channel: Channel, message: Message, content: dict[str, Any], *, busy: bool = True
-    ) -> None:
-        if busy:
-            self._out.append(self._answers.status(message, "busy"))
-        self._reply(message, self._answers.reply(channel, message, content))
-        self._out.append(self._answers.status(message, "idle"))
-
-    def _refuse(self, channel: Channel, message: Message, problem: Problem) -> None:
-        self._fail_request(channel, message, problem, busy=True)
-
-    def _fail_request(
-        self, channel: Channel, message: Message, problem: Problem, *, busy: bool = False
-    ) -> None:
-        told = self._answers.refused(channel, message, problem)
-        self._tell(told if busy else told[1:])
-        self._seen.close(message)
-
-    def _reply(self, request: Message, reply: ChannelMessage) -> None:
-        self._seen.close(request, reply)
-        self._out.append(reply)
-
-    def _tell(self, messages: Iterable[ChannelMessage]) -> None:
-        self._out += messages
-
-    def _pass(self, channel: Channel, message: Message) -> None:
-        self._out.append(ChannelMessage(channel, message.with_session(self._session)))
-
-    def _take(self) -> list[Action]:
-        out, self._out = self._out, []
-        return out
 
 
 def _unsupported(what: str) -> Problem:
     return Problem(name="UNSUPPORTED", value=f"this kernel does not serve {what}")
+
+
+def _full(count: int, what: str) -> Problem:
+    return Problem(name="BUSY", value=f"{count} {what} wait already")
