@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 from contextlib import ExitStack, asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KernelProcess", "main"]
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("sandcell.launch_kernel")  # run as a program, its name is __main__
 
 _STOP_S = 1.8  # jupyter_client sends SIGTERM after 2.5 s of a shutdown_request
 
@@ -205,12 +206,16 @@ async def _run(connection: Connection, config: Config) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the kernel process. Blocks until its end."""
+    """Run the kernel process. Blocks until its end; without its sockets it says why, and exits with 1."""
     parser = argparse.ArgumentParser(prog="python -m sandcell.launch_kernel", description=__doc__)
     parser.add_argument("-f", dest="connection_file", type=Path, required=True, help="made by Jupyter")
     config = _read_config()
     logging.basicConfig(level=config.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    asyncio.run(_run(read_connection_file(parser.parse_args(arguments).connection_file), config))
+    path: Path = parser.parse_args(arguments).connection_file
+    try:
+        asyncio.run(_run(read_connection_file(path), config))
+    except (OSError, SandcellError) as problem:
+        sys.exit(f"{parser.prog}: {problem}")
 
 
 if __name__ == "__main__":

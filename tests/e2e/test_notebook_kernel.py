@@ -18,6 +18,7 @@ from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 
 from sandcell import AsyncSandbox
+from sandcell.client.host import the_host
 from sandcell_kernel.install import KERNEL_NAME
 
 if TYPE_CHECKING:
@@ -331,6 +332,21 @@ async def test_a_sandbox_that_goes_away_ends_its_cell_with_the_reason(shared: As
         assert info["language_info"]["name"] == "python"
 
 
+async def test_restart_makes_another_sandbox_where_the_first_was_removed() -> None:
+    before = {each.id for each in await AsyncSandbox.list()}
+    async with open_notebook() as notebook:
+        running = notebook.send("import time\nprint('go')\ntime.sleep(60)")
+        await notebook.until_printed(running, "go\n")
+        for found in await asyncio.to_thread(the_host().records):
+            if found.record.id not in before:
+                await asyncio.to_thread(found.engine.remove, found.record.id)
+        assert (await notebook.finish(running)).reply["ename"] == "SANDBOX_GONE"
+        await notebook.manager.restart_kernel(now=False)
+        await notebook.client.wait_for_ready(timeout=PATIENCE_S)
+        assert (await notebook.run("print('here')")).text() == "here\n"
+    assert {each.id for each in await AsyncSandbox.list()} == before
+
+
 # --- when there is none
 
 
@@ -347,6 +363,18 @@ async def test_a_sandbox_that_cannot_be_made_is_told_in_each_cell(env: dict[str,
         for _ in range(2):
             cell = await notebook.run("1")
             assert (cell.reply["ename"], cell.kinds()) == (code, ["error"])
+
+
+@pytest.mark.parametrize("content", [None, "{}"])
+def test_without_a_connection_file_the_kernel_says_so(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "kernel.json"
+    if content is not None:
+        path.write_text(content)
+    command = [sys.executable, "-m", "sandcell.launch_kernel", "-f", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert str(path) in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_the_kernel_ends_with_its_parent(tmp_path: Path) -> None:
