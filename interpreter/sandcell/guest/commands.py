@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import OrderedDict
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from msgspec import UnsetType
@@ -18,6 +19,8 @@ from sandcell_container.guest.exec import start_exec
 from sandcell_container.ids import check_id, new_id
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
     from sandcell.config import Config
     from sandcell_container.guest.boot import GuestBoot
     from sandcell_container.guest.exec import Exec
@@ -26,58 +29,108 @@ if TYPE_CHECKING:
 
 __all__ = ["Commands", "ExecHandler"]
 
+MAX_KEPT_BYTES = 32 * 2**20  # output of ended commands
+MAX_FORGOTTEN = 10_000  # ids of commands that ran and whose output is gone
+
 SPILL_FOLDER = ".cache/sandcell/output"  # below the user's home: the whole of what an answer has cut
 
 
+class _Known:
+    """One command that was asked for. `starting` is over when it runs, has failed to, or its starter gave up."""
+
+    def __init__(self, asked: ExecRequest) -> None:
+        self.asked = asked
+        self.starting: asyncio.Future[Exec] = asyncio.get_running_loop().create_future()
+        self.followers = 1
+        self.size = 0  # of its output, when it was last looked at
+
+    @property
+    def has_started(self) -> bool:
+        starting = self.starting
+        return starting.done() and not starting.cancelled() and starting.exception() is None
+
+
 class Commands:
-    """The commands of a sandbox by id, the last ones kept after their end: a repeated POST finds them."""
+    """The commands of a sandbox by id. The last ones are kept after their end: a repeated POST finds them."""
 
     def __init__(self, spawner: Spawner, boot: GuestBoot, config: Config, store: SpillStore) -> None:
         self._spawner = spawner
         self._boot = boot
         self._config = config
         self._store = store
-        self._known: OrderedDict[str, asyncio.Future[Exec]] = OrderedDict()
-        self._followers: dict[str, int] = {}
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._kept_bytes = 0
+        self._forgotten: OrderedDict[str, None] = OrderedDict()
 
-    async def start(self, body: ExecRequest) -> Exec:
-        """Return the command of this id, started where it is new. Every start is followed by a `leave`.
+    @asynccontextmanager
+    async def follow(self, body: ExecRequest) -> AsyncGenerator[Exec]:
+        """Yield the command of this id, started where it is new. With its last follower it ends.
 
         Raises:
             InvalidRequest: INVALID_ARGUMENT, INVALID_NAME, INVALID_ENV_NAME, CWD_NOT_FOUND.
             Unavailable (START_FAILED): the sandbox can start no more processes.
+            Conflict (EXISTS): the id is that of another command.
+            Gone (LOST): it ran, and its output is kept no more.
         """
         exec_id = new_id("exe") if body.id is None else check_id(body.id, what="id of a command")
-        if exec_id not in self._known:
-            self._known[exec_id] = asyncio.get_running_loop().create_future()
-            await self._start_new(exec_id, body)
-        found = await asyncio.shield(self._known[exec_id])
-        self._followers[exec_id] = self._followers.get(exec_id, 0) + 1
-        return found
-
-    async def leave(self, command: Exec) -> None:
-        """One who followed has gone; with the last one a command that still runs is ended."""
-        self._followers[command.id] -= 1
-        if self._followers[command.id]:
-            return
-        del self._followers[command.id]
-        if not command.journal.ended:
-            await command.cancel()
-        self._forget_old()
-
-    async def _start_new(self, exec_id: str, body: ExecRequest) -> None:
-        starting = self._known[exec_id]
+        known = await self._join(exec_id, body) or await self._begin(exec_id, body)
         try:
-            starting.set_result(await self._start(exec_id, body))
+            yield known.starting.result()
+        finally:
+            await self._leave(known)
+
+    async def _join(self, exec_id: str, body: ExecRequest) -> _Known | None:
+        """Return a command that is there, when it has started; None where there is none, or its starter gave up."""
+        while (known := self._known.get(exec_id)) is not None:
+            if known.asked != body:
+                raise error(
+                    ErrorCode.EXISTS,
+                    f"the command {exec_id} exists, and is another",
+                    hint="give each command an id of its own, or none",
+                )
+            known.followers += 1
+            try:
+                await asyncio.wait({known.starting})
+            except BaseException:
+                await self._leave(known)
+                raise
+            if not known.starting.cancelled():
+                known.starting.result()
+                return known
+        return None
+
+    async def _begin(self, exec_id: str, body: ExecRequest) -> _Known:
+        if exec_id in self._forgotten:
+            raise error(
+                ErrorCode.LOST,
+                f"the command {exec_id} has run, its output is kept no more",
+                hint="run it again with another id, if it may run twice",
+            )
+        known = self._known[exec_id] = _Known(body)
+        try:
+            known.starting.set_result(await self._start(exec_id, body))
         except BaseException as problem:
             # Nothing was started, so nothing is remembered: the same id may be tried again.
             del self._known[exec_id]
             if isinstance(problem, Exception):
-                starting.set_exception(problem)
-                starting.exception()  # it is raised here; others need not ask
+                known.starting.set_exception(problem)
+                known.starting.exception()  # it is raised here; nobody else need ask
             else:
-                starting.cancel()
+                known.starting.cancel()
             raise
+        return known
+
+    async def _leave(self, known: _Known) -> None:
+        known.followers -= 1
+        if known.followers or not known.has_started:
+            return
+        command = known.starting.result()
+        if not command.journal.ended:
+            await command.cancel()
+        size = command.journal.cursor.offset
+        self._kept_bytes += size - known.size
+        known.size = size
+        self._forget_old()
 
     async def _start(self, exec_id: str, body: ExecRequest) -> Exec:
         boot, config = self._boot, self._config
@@ -86,7 +139,7 @@ class Commands:
             body.command,
             exec_id=exec_id,
             epoch=boot.epoch,
-            cwd=os.path.join(boot.workdir, body.cwd or ""),
+            cwd=os.path.join(boot.workdir, body.cwd) if body.cwd else boot.workdir,
             env=merge_env(boot.base_env, body.env),
             stdin=body.stdin,
             timeout=self._timeout(body.timeout),
@@ -120,12 +173,20 @@ class Commands:
         return self._config.max_output if asked is None else asked
 
     def _forget_old(self) -> None:
-        # From the oldest on, and no further than one that is still in use: a look at all would cost each command.
-        while len(self._known) > self._config.max_records:
-            oldest = next(iter(self._known))
-            if oldest in self._followers or not self._known[oldest].done():
+        """Keep the newest ended commands within bounds, and of older ones that they ran.
+
+        From the oldest on, and no further than one in use: a look at all would cost each command.
+        """
+        while len(self._known) > self._config.max_records or self._kept_bytes > MAX_KEPT_BYTES:
+            exec_id, oldest = next(iter(self._known.items()))
+            if oldest.followers or not oldest.has_started:
                 return
-            self._known.pop(oldest).result().journal.close()
+            oldest.starting.result().journal.close()
+            self._kept_bytes -= oldest.size
+            del self._known[exec_id]
+            self._forgotten[exec_id] = None
+            if len(self._forgotten) > MAX_FORGOTTEN:
+                self._forgotten.popitem(last=False)
 
 
 class ExecHandler(ApiHandler):
@@ -135,9 +196,6 @@ class ExecHandler(ApiHandler):
         body = self.body(ExecRequest)
         self.cancel_when_client_goes()
         with self.guest.leases.work():
-            command = await self.guest.commands.start(body)
-            self.set_header("Sandcell-Id", command.id)
-            try:
+            async with self.guest.commands.follow(body) as command:
+                self.set_header("Sandcell-Id", command.id)
                 await send_journal(self, command.journal)
-            finally:
-                await self.guest.commands.leave(command)

@@ -10,6 +10,7 @@ from tornado.iostream import StreamClosedError
 from tornado.web import stream_request_body
 
 from sandcell.api import FilePath, ListFiles
+from sandcell.guest.detached import Detached
 from sandcell.guest.pipe import ChunkPipe
 from sandcell.guest.request import ApiHandler
 from sandcell_container.errors import ErrorCode, error
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from sandcell.guest.state import Guest
     from sandcell_container.file_info import FileInfo
+    from sandcell_container.guest.files import Files
 
 __all__ = ["FileHandler", "ListFilesHandler", "MakeFolderHandler", "StatFileHandler"]
 
@@ -116,48 +118,28 @@ class _Upload:
 
     def __init__(self, guest: Guest, path: str, mode: int | None) -> None:
         self._pipe = ChunkPipe()
-        self._done: asyncio.Future[FileInfo] = asyncio.get_running_loop().create_future()
-        self._done.add_done_callback(_look_at)
-        guest.group.create_task(self._write(guest.files.write(path, self._pipe.chunks(), mode=mode)))
+        self._write = Detached(guest.group, self._written(guest.files, path, mode))
 
     async def send(self, piece: bytes) -> None:
         """Pass on a piece; raises what the write failed with."""
         await self._pipe.send(piece)
-        if self._done.done():
-            await self._done
+        if self._write.is_done:
+            await self._write.wait()
 
     async def finish(self) -> FileInfo:
         """All pieces were sent: return the file when it is whole and in its place."""
         self._pipe.end()
-        return await self._done
+        return await self._write.wait()
 
     def break_off(self) -> None:
         """Half a file is none: the write is undone."""
         self._pipe.end(StreamClosedError())
 
-    async def _write(self, writing: Awaitable[FileInfo]) -> None:
+    async def _written(self, files: Files, path: str, mode: int | None) -> FileInfo:
         try:
-            info = await writing
-        except BaseException as problem:
-            self._settle(problem)
-            if not isinstance(problem, Exception):
-                raise
-        else:
-            self._done.set_result(info)
+            return await files.write(path, self._pipe.chunks(), mode=mode)
         finally:
             self._pipe.end()
-
-    def _settle(self, problem: BaseException) -> None:
-        if isinstance(problem, asyncio.CancelledError):
-            self._done.cancel()
-        else:
-            self._done.set_exception(problem)
-
-
-def _look_at(done: asyncio.Future[FileInfo]) -> None:
-    """Nobody asks any more when the client is gone; asyncio would call that an exception never retrieved."""
-    if not done.cancelled():
-        done.exception()
 
 
 class ListFilesHandler(ApiHandler):
