@@ -200,10 +200,9 @@ class Sandbox:
         away. `timeout` counts from its start, `queue_timeout` while it waits for its turn; `on_busy="reject"`
         does not wait. `on_disconnect`: what becomes of the run when this program vanishes.
 
-        The callbacks are called where the caller stands, while the run goes on, and may use the sandbox:
-        `on_stdout(text)`, `on_stderr(text)`, `on_result(result)`, `on_error(error)`, `on_input(prompt)`,
-        which returns the line; without it `input()` is an error in the code. One that raises, ^C and a
-        cancelled task interrupt the run and are passed on. `check`: code that failed raises.
+        Callbacks are called where the caller stands, while the run goes on, and may use the sandbox: with text, a
+        result, an error, or the prompt of an `input()`, whose line `on_input` returns (without it, an error in the
+        code). One that raises, ^C and a cancelled task interrupt the run. `check`: code that failed raises.
 
         Raises:
             InvalidRequest: UNKNOWN_LANGUAGE, CWD_NOT_FOUND, INVALID_ARGUMENT, INVALID_NAME, INVALID_ENV_NAME.
