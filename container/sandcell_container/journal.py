@@ -195,7 +195,7 @@ class Journal:
             elif self._ended_at is not None:
                 return
             else:
-                await self._change()
+                await self.changed()
 
     def close(self) -> None:
         """Give back memory and disk, and end every follower."""
@@ -207,7 +207,8 @@ class Journal:
             self._ring.close()
             self._ring = None
 
-    async def _change(self) -> None:
+    async def changed(self) -> None:
+        """Return after the next entry, or the end."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.add(waiter)
         try:

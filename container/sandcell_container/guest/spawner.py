@@ -13,13 +13,15 @@ SETTINGS: JSON `{"limits": {"memory": bytes, "pids": n, "cpus": cores}}`, each m
 The protocol, one message a SEQPACKET record; when the socket closes, everything ends.
 Requests, fields separated by NUL bytes (no argument, path or variable can hold one):
   start JOB FDS CWD ARGC ARGV... ENV...  FDS: which of "012" come by SCM_RIGHTS, in order; the others are /dev/null
+  server JOB FDS CWD ARGC ARGV... ENV... as `start`, of a fork server: in mode "marks" it can mark its children
+  adopt JOB PID                          own a child of a fork server; by SCM_RIGHTS come its pidfd and its mark
   long                                   the request is in the memfd that comes first by SCM_RIGHTS
   signal JOB NUMBER process|group|tree
   kill JOB CALL GRACE_MS                 SIGTERM, grace, SIGKILL to the tree; no SIGTERM without a grace
   pids JOB CALL
 Events, fields separated by spaces:
   ready PID
-  started JOB PID | failed JOB ERRNO cwd|exec
+  started JOB PID | failed JOB ERRNO cwd|exec|adopt
   exit JOB STATUS PEAK_BYTES USER_S SYSTEM_S SETTLED     the started process was reaped; SETTLED 1: and nothing is left
   settled JOB                            nothing of the tree is left, where `exit` did not say so
   killed CALL COUNT                      how many processes were signalled
@@ -48,9 +50,11 @@ else:  # the C halves: their Python wrappers import enum and selectors, 9 ms mor
     import _socket as socket
 
 CLONE_NEWUTS = 0x04000000
-PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 4, 36, 47, 4
+PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 4, 36
+PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, PR_CAP_AMBIENT_CLEAR_ALL = 47, 2, 4
 CAPABILITY_VERSION_3 = 0x20080522
 CAP_SYS_PTRACE, CAP_SYS_ADMIN = 19, 21
+MARKER_CAPABILITIES = (CAP_SYS_PTRACE, CAP_SYS_ADMIN)
 
 LONGEST_MESSAGE = 2**17  # longer ones come as a memfd
 USER_OOM_SCORE = 500  # user code goes first when memory is short
@@ -77,9 +81,18 @@ def check(result: int) -> None:
 def drop_capabilities(*, keep: Iterable[int] = ()) -> None:
     """Keep nothing but `keep` for this process, and nothing at all for what it starts."""
     libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)  # an old kernel has no ambient set to clear
-    kept = sum(1 << capability for capability in keep)
+    set_capabilities(sum(1 << capability for capability in keep), 0)
+
+
+def lend_capability(capability: int, *, keep: Iterable[int]) -> None:
+    """Let what is started from now on have `capability` too, until `drop_capabilities` takes that back."""
+    set_capabilities(sum(1 << each for each in keep), 1 << capability)
+    check(libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, capability, 0, 0))
+
+
+def set_capabilities(held: int, inheritable: int) -> None:
     header = struct.pack("Ii", CAPABILITY_VERSION_3, 0)
-    check(libc.capset(header, struct.pack("6I", kept, kept, 0, 0, 0, 0)))
+    check(libc.capset(header, struct.pack("6I", held, held, inheritable, 0, 0, 0)))
 
 
 class OomScore:
@@ -163,6 +176,12 @@ def descendants(of: int) -> list[int]:
         found += children.get(found[at], ())
         at += 1
     return found
+
+
+def has_ended(pidfd: int) -> bool:
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def signal_process(pid: int, number: int) -> bool:
@@ -377,6 +396,9 @@ class Owner:
             self.forget(tree)
             self.channel.send(f"failed {tree.job} {problem.number} {problem.step}")
             return
+        self.own(tree)
+
+    def own(self, tree: Tree) -> None:
         self.trees[tree.job] = self.roots[tree.root] = tree
         self.channel.send(f"started {tree.job} {tree.root}")
 
@@ -495,6 +517,27 @@ class Owner:
 class Marker(Owner):
     """PID 1 of a sandbox. The mark of a tree is the UTS namespace that was made for it."""
 
+    def __init__(self, channel: Channel, null: int, oom: OomScore) -> None:
+        super().__init__(channel, null, oom)
+        self.verbs |= {b"server": self.start_server, b"adopt": self.adopt}
+
+    def start_server(self, fields: list[bytes], fds: list[int]) -> None:
+        lend_capability(CAP_SYS_ADMIN, keep=MARKER_CAPABILITIES)
+        try:
+            self.start(fields, fds)
+        finally:
+            drop_capabilities(keep=MARKER_CAPABILITIES)
+
+    def adopt(self, fields: list[bytes], fds: list[int]) -> None:
+        """What has ended already was reaped as one of nobody's, and its number may be another's."""
+        tree = Tree(fields[0].decode())
+        if len(fds) < 2 or has_ended(fds[0]):
+            self.channel.send(f"failed {tree.job} {errno.ESRCH} adopt")
+            return
+        tree.root, tree.held = int(fields[1]), os.dup(fds[1])
+        tree.mark = f"uts:[{os.fstat(tree.held).st_ino}]"
+        self.own(tree)
+
     def mark(self, tree: Tree) -> None:
         check(libc.unshare(CLONE_NEWUTS))
         # held until the tree is settled: the number of a freed namespace is used again at once
@@ -580,7 +623,8 @@ class Kept:
         self.root = 0
         self.ended = ""
         self.done = False
-        self.calls: dict[str, float] = {}
+        self.kills: dict[str, float] = {}  # calls that it has not answered, and until when it should
+        self.lists: set[str] = set()
 
 
 class Relay:
@@ -621,7 +665,7 @@ class Relay:
     def pause_ms(self) -> int | None:
         if self.spare is None:
             return IDLE_MS
-        ends = [until for kept in self.jobs.values() for until in kept.calls.values()]
+        ends = [until for kept in self.jobs.values() for until in kept.kills.values()]
         return max(0, int((min(ends) - time.monotonic()) * 1000) + 1) if ends else None
 
     def hire(self, received: Sequence[int] = ()) -> Kept:
@@ -680,7 +724,9 @@ class Relay:
                 self.channel.send(f"killed {rest[0]} 0" if verb == "kill" else f"pids {rest[0]}")
             return
         if verb == "kill":
-            kept.calls[rest[0]] = time.monotonic() + int(rest[1]) / 1000 + HARD_S + 1
+            kept.kills[rest[0]] = time.monotonic() + int(rest[1]) / 1000 + HARD_S + 1
+        elif verb == "pids":
+            kept.lists.add(rest[0])
         kept.channel.send_bytes(message)
 
     def start(self, job: str, message: bytes, fds: list[int]) -> None:
@@ -708,7 +754,9 @@ class Relay:
             kept.root = int(rest[1])
             self.roots[kept.root] = kept
         elif verb == "killed":
-            kept.calls.pop(rest[0], None)
+            kept.kills.pop(rest[0], None)
+        elif verb == "pids":
+            kept.lists.discard(rest[0])
         elif verb == "exit":
             kept.ended = rest[1]
             self.roots.pop(kept.root, None)
@@ -741,6 +789,8 @@ class Relay:
             self.spare = None
         if kept.job and not kept.done:
             self.bereft.append(kept)
+        else:
+            self.answer_for(kept, killed=0)
 
     def report(self, kept: Kept, status: int) -> None:
         if not kept.ended:
@@ -765,17 +815,23 @@ class Relay:
             self.channel.send(f"settled {kept.job}")
         else:
             self.channel.send(f"failed {kept.job} {errno.ECHILD} exec")
-        for call in kept.calls:
-            self.channel.send(f"killed {call} 1")
+        self.answer_for(kept, killed=1)
         self.roots.pop(kept.root, None)
         self.jobs.pop(kept.job, None)
+
+    def answer_for(self, kept: Kept, *, killed: int) -> None:
+        """Answer what came too late for a keeper that has ended."""
+        for call in kept.kills:
+            self.channel.send(f"killed {call} {killed}")
+        for call in kept.lists:
+            self.channel.send(f"pids {call}")
 
     def end_stopped(self) -> None:
         """End a keeper that does not answer a kill in time: user code may have stopped it."""
         now = time.monotonic()
         for kept in self.jobs.values():
-            if any(until <= now for until in kept.calls.values()):
-                kept.calls = dict.fromkeys(kept.calls, float("inf"))
+            if any(until <= now for until in kept.kills.values()):
+                kept.kills = dict.fromkeys(kept.kills, float("inf"))
                 signal_process(kept.pid, signal.SIGKILL)
 
     def end(self) -> None:
@@ -830,7 +886,7 @@ def main(fd: int, mode: str, settings: str) -> None:
     if mode == "marks":
         if os.getpid() != 1:
             raise SystemExit("mode marks needs to be PID 1: its end is kill(-1)")
-        drop_capabilities(keep=(CAP_SYS_PTRACE, CAP_SYS_ADMIN))
+        drop_capabilities(keep=MARKER_CAPABILITIES)
         owner = Marker(channel, null, oom)
         gc.freeze()
         channel.send(f"ready {os.getpid()}")

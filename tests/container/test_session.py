@@ -1,0 +1,381 @@
+"""Sessions with real bashes, started by real spawners in both modes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from sandcell_container.end import CommandEnd
+from sandcell_container.errors import ErrorCode, SandcellError
+from sandcell_container.guest.boot import GuestBoot
+from sandcell_container.guest.session import Session, SessionCommand, Sessions
+from sandcell_container.journal import LATE, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.container.conftest import Place
+
+
+@dataclass
+class Settings:
+    interrupt_grace: float = 5.0
+    kill_grace: float = 0.3
+    max_queue: int = 4
+    journal_memory: int = 2**20
+    journal_disk: int = 2**20
+
+
+def boot(place: Place, env: dict[str, str] | None = None) -> GuestBoot:
+    return GuestBoot(
+        sandbox_id="sbx",
+        name="name",
+        engine="test",
+        token="t",
+        epoch="e",
+        created_at=0.0,
+        on_release="remove",
+        grace=0.0,
+        idle_timeout=None,
+        default_timeout=None,
+        python="/usr/bin/python3",
+        runtime_dir="/nowhere",
+        workdir=place.workdir,
+        base_env=(place.env if env is None else env) | {"HOME": place.workdir},
+    )
+
+
+@pytest.fixture
+async def sessions(place: Place) -> AsyncIterator[Sessions]:
+    async with Sessions(place.spawner, boot(place), Settings()) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def session(sessions: Sessions) -> Session:
+    return await sessions.get_or_create("s")
+
+
+class Done:
+    """What a command said, and how it ended."""
+
+    def __init__(self, stdout: bytes, stderr: bytes, end: CommandEnd) -> None:
+        self.out, self.err, self.end = stdout, stderr, end
+
+    @property
+    def code(self) -> int | None:
+        return self.end.exit_code
+
+
+async def outcome(command: SessionCommand) -> Done:
+    entries = [entry async for batch in command.journal.follow() for entry in batch]
+    said = {kind: b"".join(e.data for e in entries if e.kind == kind) for kind in (Kind.STDOUT, Kind.STDERR)}
+    ended = next(e for e in entries if e.kind == Kind.ENDED)
+    end = msgspec.json.decode(ended.data, type=CommandEnd)
+    assert await command.wait() == end
+    return Done(said[Kind.STDOUT], said[Kind.STDERR], end)
+
+
+async def run(session: Session, command: str, *, timeout: float | None = 20.0) -> Done:
+    return await outcome(session.run(command, timeout=timeout))
+
+
+async def begun(command: SessionCommand, word: bytes) -> None:
+    """Return when the command has said `word`."""
+    said = b""
+    async for batch in command.journal.follow():
+        said += b"".join(entry.data for entry in batch)
+        if word in said:
+            return
+    raise AssertionError(f"it ended without {word!r}: {said!r}")
+
+
+async def test_state_stays(session: Session) -> None:
+    await run(session, "cd /; x=5; export y=6; f() { echo F$x; }; alias ll='echo LL'; declare -A m=([a]=1)")
+    await run(session, "set -o noglob; shopt -s nullglob; trap 'echo usr' USR1; exec 7</dev/null")
+    done = await run(
+        session, "pwd; echo $x $(printenv y) ${m[a]} *; f; ll; kill -USR1 $$; ls -l /proc/$$/fd/7 | wc -l"
+    )
+    assert done.out == b"/\n5 6 1 *\nF5\nLL\nusr\n1\n"
+
+
+async def test_output_is_exact_and_apart(session: Session) -> None:
+    done = await run(session, r"printf 'a\0\377'; printf 'e' >&2")
+    assert (done.out, done.err, done.code) == (b"a\0\xff", b"e", 0)
+    assert (await run(session, "echo '漢' \udcff")).out == "漢 ".encode() + b"\xff\n"
+
+
+async def test_the_status_of_the_last_command_is_there_for_the_next(session: Session) -> None:
+    assert (await run(session, "(exit 3)")).code == 3
+    assert (await run(session, "echo $?")).out == b"3\n"
+    assert (await run(session, "echo $?")).out == b"0\n"
+
+
+@pytest.mark.parametrize(
+    "broken",
+    ["echo 'unbalanced", 'echo "', "if true; then", "echo $(", ")", "cat <<EOF\nx", "f() {", "((", "\\"],
+)
+async def test_a_syntax_error_is_the_commands_own(session: Session, broken: str) -> None:
+    await run(session, "x=kept")
+    done = await run(session, f"echo before\n{broken}")
+    assert done.out.startswith(b"before\n")
+    after = await run(session, "echo $x")
+    assert (after.out, after.err) == (b"kept\n", b"")
+
+
+async def test_a_heredoc_and_many_lines(session: Session) -> None:
+    done = await run(session, "cat <<'EOF'\n$x 'y\nEOF\nfor i in 1 2\ndo echo $i\ndone # end")
+    assert done.out == b"$x 'y\n1\n2\n"
+
+
+async def test_errors_name_their_own_lines(session: Session) -> None:
+    assert b"line 3" in (await run(session, "echo 1\necho 2\n)")).err
+
+
+async def test_the_quiet_things_stay_quiet(session: Session) -> None:
+    done = await run(session, "true & wait; PS1='prompt '; PROMPT_COMMAND='echo prompt'; set -v")
+    assert (done.out, done.err) == (b"", b"")
+    assert (await run(session, "set +v; set -x; :; set +x")).err.endswith(b"+ :\n+++ set +x\n")
+    assert (await run(session, "trap 'echo debug' DEBUG; :; trap - DEBUG")).out.count(b"debug") <= 3
+
+
+async def test_errexit_and_err_traps_see_each_failure_once(session: Session) -> None:
+    await run(session, "trap 'echo failed' ERR")
+    await run(session, "false || true; false && true")
+    assert (await run(session, "echo $?; trap - ERR")).out == b"1\n"
+
+
+async def test_a_command_has_no_other_descriptor_and_no_input(session: Session) -> None:
+    done = await run(
+        session,
+        "for fd in /proc/self/fd/*; do echo ${fd##*/}; done; cat; python3 -c 'import os; "
+        'print(sorted(map(int, os.listdir("/proc/self/fd"))))\'; readlink /proc/self/fd/0',
+    )
+    assert done.out.endswith(b"[0, 1, 2, 3]\n/dev/null\n")
+
+
+async def test_exit_gives_output_code_and_the_news(sessions: Sessions, session: Session) -> None:
+    done = await run(session, "trap 'echo bye' EXIT; sleep 50 & echo hi; exit 3; echo no")
+    assert (done.out, done.code, done.end.end.cause) == (b"hi\nbye\n", 3, "exited")
+    assert (done.end.end.state, done.end.leftovers) == ("lost", 1)
+    with pytest.raises(SandcellError) as caught:
+        session.run("echo")
+    assert caught.value.code == ErrorCode.SESSION_ENDED
+    again = await sessions.get_or_create("s")
+    assert (await run(again, "echo new $x")).out == b"new\n"
+
+
+async def test_set_e_ends_the_session_as_it_ends_a_shell(session: Session) -> None:
+    done = await run(session, "set -e; echo a; false; echo b")
+    assert (done.out, done.code, done.end.end.state) == (b"a\n", 1, "lost")
+
+
+async def test_exec_replaces_the_shell_and_its_end_is_the_sessions(session: Session) -> None:
+    done = await run(session, "exec sh -c 'echo other; exit 4'")
+    assert (done.out, done.code, done.end.end.state) == (b"other\n", 4, "lost")
+
+
+async def test_a_killed_shell_is_told_as_that(session: Session) -> None:
+    done = await run(session, "echo x; kill -9 $$")
+    assert (done.out, done.end.signal, done.end.end.cause) == (b"x\n", 9, "signaled")
+
+
+async def test_background_jobs_go_on_and_hold_nothing(session: Session, place: Place) -> None:
+    done = await run(session, "{ until [ -e go ]; do sleep 0.01; done; touch said; } & echo now")
+    assert (done.out, done.code) == (b"now\n", 0)
+    (place.outside / "go").touch()
+    assert (await run(session, "wait; ls")).out == b"go\nsaid\n"
+
+
+async def test_what_a_job_says_between_commands_is_late_output_of_the_last(session: Session) -> None:
+    command = session.run("{ read; echo late; } < <(sleep 0.2) & true")
+    await outcome(command)
+    journal = command.journal
+    assert journal.ended
+    while journal.read(journal.start)[-1].kind == Kind.ENDED:
+        await asyncio.wait_for(journal.changed(), 10)
+    entry = journal.read(journal.start)[-1]
+    assert (entry.kind, entry.flags, entry.data) == (Kind.STDOUT, LATE, b"late\n")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "echo on; while :; do :; done",
+        "sh -c 'echo on; exec sleep 50'; echo after",
+        "f() { sh -c 'echo on; exec sleep 50'; echo in; }; f; echo after",
+        "(echo on; while :; do :; done); echo after",
+        "echo on; while :; do sleep 0.01; done; echo after",
+        "sh -c 'echo on; exec sleep 50' | cat; echo after",
+        "y=$(echo on >&2; while :; do :; done); echo after",
+        "sleep 20 & echo on; wait; echo after",
+        "echo on; read y < <(sleep 50); echo after",
+    ],
+)
+async def test_an_interrupt_ends_the_command_and_not_the_shell(session: Session, command: str) -> None:
+    await run(session, "x=kept")
+    running = session.run(command)
+    await begun(running, b"on\n")
+    session.interrupt()
+    done = await outcome(running)
+    assert (done.out + done.err, done.code, done.end.end.cause, done.end.end.state) == (
+        b"on\n",
+        130,
+        "interrupted",
+        "kept",
+    )
+    assert (await run(session, "echo $x")).out == b"kept\n"
+
+
+async def test_interrupts_at_any_moment_lose_nothing(session: Session) -> None:
+    for number in range(40):
+        running = session.run(f"echo {number}")
+        for _ in range(number % 7):
+            await asyncio.sleep(0)
+        session.interrupt()
+        done = await outcome(running)
+        assert done.out in (b"", b"%d\n" % number)
+    assert (await run(session, "echo alive")).out == b"alive\n"
+
+
+async def test_an_interrupt_without_a_command_does_nothing(session: Session) -> None:
+    session.interrupt()
+    assert (await run(session, "echo x")).out == b"x\n"
+
+
+async def test_a_trapped_interrupt_is_the_users(session: Session) -> None:
+    running = session.run("trap 'echo caught' INT; echo on; sleep 50; echo after")
+    await begun(running, b"on\n")
+    session.interrupt()
+    assert (await outcome(running)).out == b"on\ncaught\nafter\n"
+
+
+async def test_a_timeout_interrupts(session: Session) -> None:
+    done = await run(session, "echo on; sleep 50; echo after", timeout=0.2)
+    assert (done.out, done.end.end.cause, done.end.end.state) == (b"on\n", "timeout", "kept")
+    assert (await run(session, "echo alive")).out == b"alive\n"
+
+
+async def test_what_goes_on_after_an_interrupt_is_killed_with_the_session(place: Place) -> None:
+    async with Sessions(place.spawner, boot(place), Settings(interrupt_grace=0.2)) as sessions:
+        session = await sessions.get_or_create("s")
+        done = await run(session, "trap '' INT; echo on; while :; do :; done", timeout=0.1)
+        assert (done.out, done.end.end.cause, done.end.end.state) == (b"on\n", "timeout", "lost")
+        assert (await run(await sessions.get_or_create("s"), "echo new")).out == b"new\n"
+
+
+async def test_a_stopped_shell_is_killed_by_its_timeout(place: Place) -> None:
+    async with Sessions(place.spawner, boot(place), Settings(interrupt_grace=0.2)) as sessions:
+        session = await sessions.get_or_create("s")
+        done = await run(session, "kill -STOP $$", timeout=0.1)
+        assert (done.end.end.cause, done.end.end.state) == ("timeout", "lost")
+
+
+async def test_commands_wait_for_each_other_in_a_bounded_queue(session: Session) -> None:
+    first = session.run("read -t 0.2 < <(sleep 5); echo first")
+    await asyncio.sleep(0)
+    waiting = [session.run(f"echo {number}") for number in range(Settings.max_queue)]
+    with pytest.raises(SandcellError) as caught:
+        while True:
+            waiting.append(session.run("echo more"))
+    assert caught.value.code == ErrorCode.BUSY
+    waiting[1].cancel()
+    assert (await outcome(first)).out == b"first\n"
+    assert [(await outcome(command)).out for command in waiting[:4]] == [b"0\n", b"", b"2\n", b"3\n"]
+    assert (await waiting[1].wait()).end.cause == "killed"
+
+
+async def test_commands_behind_an_exit_are_lost_and_told(session: Session) -> None:
+    commands = [session.run("exit 5"), session.run("echo never")]
+    assert (await outcome(commands[0])).code == 5
+    done = await outcome(commands[1])
+    assert (done.out, done.end.end.cause, done.end.end.state) == (b"", "lost", "lost")
+
+
+async def test_cancel_interrupts_what_runs(session: Session) -> None:
+    running = session.run("echo on; sleep 50")
+    await begun(running, b"on\n")
+    running.cancel()
+    assert (await outcome(running)).end.end.cause == "killed"
+
+
+async def test_delete_ends_all_of_it(sessions: Sessions, session: Session) -> None:
+    await run(session, "trap 'echo bye' EXIT; (setsid sleep 50 &)")
+    last = session.run("echo $$; sleep 50")
+    await begun(last, b"\n")
+    await session.delete()
+    assert (await outcome(last)).end.end.cause == "killed"
+    assert await sessions.get_or_create("s") is not session
+
+
+async def test_a_lost_spawner_ends_commands_as_lost(place: Place) -> None:
+    async with Sessions(place.spawner, boot(place), Settings()) as sessions:
+        session = await sessions.get_or_create("s")
+        running = session.run("echo on; sleep 50")
+        await begun(running, b"on\n")
+        await place.spawner.__aexit__()
+        assert (await outcome(running)).end.end.cause == "lost"
+
+
+@pytest.mark.parametrize("command", ["a\0b", "\ud800", "x" * (2**20 + 1)])
+async def test_what_bash_cannot_read_is_refused(session: Session, command: str) -> None:
+    with pytest.raises(SandcellError) as caught:
+        session.run(command)
+    assert caught.value.code in (ErrorCode.INVALID_ARGUMENT, ErrorCode.TOO_LARGE)
+    assert (await run(session, "echo x")).out == b"x\n"
+
+
+async def test_long_commands_arrive_whole(session: Session) -> None:
+    text = "x" * 100_000
+    assert (await run(session, f"v={text}; echo ${{#v}}")).out == b"100000\n"
+
+
+async def test_the_rc_file_is_read_and_says_nothing(place: Place, sessions: Sessions) -> None:
+    (place.outside / ".bashrc").write_text(
+        "case $- in *i*) ;; *) return ;; esac\necho noise; alias hi='echo ho'\n"
+    )
+    session = await sessions.get_or_create("rc")
+    done = await run(session, "hi")
+    assert (done.out, done.err) == (b"ho\n", b"")
+
+
+async def test_an_rc_file_that_exits_is_named(place: Place, sessions: Sessions) -> None:
+    (place.outside / ".bashrc").write_text("exit 1\n")
+    with pytest.raises(SandcellError) as caught:
+        await sessions.get_or_create("rc")
+    assert caught.value.code == ErrorCode.START_FAILED and ".bashrc" in caught.value.hint
+
+
+async def test_without_bash_there_is_no_session(place: Place) -> None:
+    async with Sessions(place.spawner, boot(place, {"PATH": place.workdir}), Settings()) as sessions:
+        with pytest.raises(SandcellError) as caught:
+            await sessions.get_or_create("s")
+    assert caught.value.code == ErrorCode.UNSUPPORTED
+
+
+async def test_one_start_for_many_who_ask(sessions: Sessions) -> None:
+    found = await asyncio.gather(*(sessions.get_or_create("s") for _ in range(5)))
+    assert len(set(map(id, found))) == 1
+
+
+async def test_user_functions_and_aliases_do_not_stand_in_between(session: Session) -> None:
+    await run(
+        session, "printf() { echo mine; }; read() { :; }; eval() { :; }; exec() { :; }; alias test=false"
+    )
+    assert (await run(session, "echo alive; printf")).out == b"alive\nmine\n"
+
+
+async def test_nothing_is_left_open(place: Place) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    async with Sessions(place.spawner, boot(place), Settings()) as sessions:
+        await run(await sessions.get_or_create("a"), "echo x")
+        session = await sessions.get_or_create("b")
+        await begun(session.run("echo on; sleep 50"), b"on")
+        assert signal.SIGINT
+    assert len(os.listdir("/proc/self/fd")) == before
