@@ -287,6 +287,36 @@ async def test_the_v1_framing_is_for_third_parties(guest: Guest) -> None:
     connection.close()
 
 
+async def test_a_front_end_that_shuts_down_gets_its_answer(guest: Guest) -> None:
+    connection = await connect(guest, V1_SUBPROTOCOL)
+    asked = new_message("shutdown_request", {"restart": False}, session="client")
+    await connection.write_message(pack_v1("control", asked), binary=True)
+    got = [unpack_v1(cast(bytes, await connection.read_message())) for _ in range(4)]
+    kinds = [(channel, message.msg_type) for channel, message in got]
+    assert kinds[1:3] == [("control", "shutdown_reply"), ("iopub", "shutdown_reply")]
+    assert await closed_with(connection) == 1001
+
+
+async def test_a_client_that_reads_nothing_holds_up_nobody(tmp_path: Path) -> None:
+    async with serve(tmp_path / "guest.sock") as guest:
+        with socket.socket(socket.AF_UNIX) as stuck:
+            stuck.settimeout(0.0)
+            stuck.connect(str(guest.path))
+            ask = (
+                f"GET /v1/fronts/front/channels?token={TOKEN} HTTP/1.1\r\nHost: sandbox\r\nUpgrade: websocket\r\n"
+                "Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eA==\r\n"
+                f"Sec-WebSocket-Protocol: {FRONT_SUBPROTOCOL}\r\n\r\n"
+            )
+            await asyncio.get_running_loop().sock_sendall(stuck, ask.encode())
+            async with linked(guest.path) as host:
+                await host.until("open")
+                for number in range(1, 33):
+                    message = new_message("stream", {"n": number, "text": "x" * 2**18}, session="front")
+                    guest.front.journal.append(Kind.MESSAGE, pack_v1("iopub", message))
+                assert 32 in await host.until(32)
+                assert guest.front.connections == 2
+
+
 async def test_the_default_framing_is_for_clients_without_a_subprotocol(guest: Guest) -> None:
     connection = await connect(guest)
     assert connection.selected_subprotocol is None

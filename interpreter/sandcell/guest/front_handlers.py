@@ -167,10 +167,10 @@ class FrontChannels(WebSocketHandler):
 
     def open(self, *args: str, **kwargs: str) -> None:
         front, journal = self._front, self._front.journal
-        front.connections += 1
+        front.connect()
         self._open_until_closed.enter_context(self._guest.leases.hold())
         start = journal.start if self._framing.has_notes else journal.cursor
-        self._follower = self._guest.fronts.spawn(self._follow(front, self._cursor or start))
+        self._follower = self._guest.fronts.follow(self._follow(front, self._cursor or start))
 
     def on_message(self, message: str | bytes) -> None:
         try:
@@ -181,7 +181,7 @@ class FrontChannels(WebSocketHandler):
 
     def on_close(self) -> None:
         if self._follower is not None:
-            self._front.connections -= 1
+            self._front.disconnect()
             self._follower.cancel()
         self._open_until_closed.close()
 

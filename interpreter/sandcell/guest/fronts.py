@@ -58,6 +58,7 @@ __all__ = ["Front", "Fronts", "Rooms"]
 
 log = logging.getLogger(__name__)
 
+_GOODBYE_S = 0.5  # what connections get to read the last messages when the fronts end
 _STREAMS: dict[int, Literal["stdout", "stderr"]] = {Kind.STDOUT: "stdout", Kind.STDERR: "stderr"}
 
 
@@ -84,6 +85,7 @@ class Fronts:
         self._config = config
         self._fronts: dict[str, Front] = {}
         self._tasks = asyncio.TaskGroup()
+        self._followers: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
@@ -94,6 +96,10 @@ class Fronts:
     ) -> None:
         for front_id in list(self._fronts):
             self.delete(front_id)
+        if self._followers:
+            await asyncio.wait(self._followers, timeout=_GOODBYE_S)
+        for task in self._followers:
+            task.cancel()
         await self._tasks.__aexit__(kind, problem, trace)
 
     async def create(self, request: CreateFront) -> Front:
@@ -130,9 +136,12 @@ class Fronts:
         if front is not None:
             front.close()
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run `work` as long as the fronts live; for their connections."""
-        return self._tasks.create_task(work)
+    def follow(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run what follows a front for a connection; at the end of the fronts it has a moment to say goodbye."""
+        task = self._tasks.create_task(work)
+        self._followers.add(task)
+        task.add_done_callback(self._followers.discard)
+        return task
 
     def _build(self, front_id: str, context: Context) -> Front:
         config = self._config
@@ -144,7 +153,7 @@ class Fronts:
             self._rooms,
             machine=machine,
             journal=Journal(self._epoch, limits),
-            spawn=self.spawn,
+            spawn=self._tasks.create_task,
             inspect_timeout=config.inspect_timeout,
             on_shutdown=lambda: self.delete(front_id),
         )
@@ -237,13 +246,27 @@ class Front:
             )
         )
 
+    def connect(self) -> None:
+        """Count a connection."""
+        self.connections += 1
+
+    def disconnect(self) -> None:
+        """A connection has ended. The last one of a closed front gives its journal back."""
+        self.connections -= 1
+        if self.connections == 0 and self.journal.ended:
+            self.journal.close()
+
     def close(self) -> None:
-        """End the front: its journal's followers, and what it waits for."""
+        """End the front: what it waits for, and its connections once they have read the rest."""
         for task in self._tasks:
             task.cancel()
-        self.journal.close()
+        self.journal.end()
+        if self.connections == 0:
+            self.journal.close()
 
     def _act(self, actions: list[Action]) -> None:
+        if self.journal.ended:
+            return  # nobody is told any more, and what waited is not begun
         # What an action calls may call back at once; its actions then come after those that wait already.
         self._todo += actions
         if self._acting:
@@ -309,8 +332,7 @@ class Front:
             asyncio.get_running_loop().call_later(self._inspect_timeout, self._expire, message.key)
 
     def _expire(self, key: RequestKey) -> None:
-        if not self.journal.ended:
-            self._act(self._machine.expire(key))
+        self._act(self._machine.expire(key))
 
     def _start(self, key: RequestKey, work: Coroutine[Any, Any, None]) -> None:
         task = self._spawn(self._attempt(key, work))
