@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from sandcell.client.blocking.sandbox import Sandbox
 from sandcell.client.host import Creation, Host, guest_command, the_host
 from sandcell.client.records import find_record, info_of_record
 from sandcell_container.engine import Probe, Record
@@ -149,6 +151,15 @@ def test_nothing_at_all_says_how_to_make_one() -> None:
 def test_a_record_tells_what_it_knows() -> None:
     info = info_of_record(record("one"))
     assert (info.id, info.name, info.status, info.engine) == ("sbx_one", "one", "running", "table")
+
+
+def test_a_sandbox_that_ends_at_once_was_not_started(host: Host, tmp_path: Path) -> None:
+    """Its maker is told that, and not that something it never had is gone."""
+    dead = replace(record("one"), socket=str(tmp_path / "nobody.sock"))
+    with pytest.raises(SandcellError) as caught:
+        Sandbox._attach(host, TableEngine([dead]), dead, "owner")  # pyright: ignore[reportPrivateUsage]  # the seam
+    assert caught.value.code is ErrorCode.START_FAILED
+    assert caught.value.hint
 
 
 # --- the process

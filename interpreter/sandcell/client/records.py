@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from sandcell.api import SandboxInfo
-from sandcell_container.errors import ErrorCode, error
+from sandcell_container.errors import ErrorCode, SandcellError, error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sandcell_container.engine import Engine, Record
 
-__all__ = ["Found", "find_record", "info_of_record"]
+__all__ = ["Found", "born_dead", "find_record", "info_of_record"]
 
 
 class Found(NamedTuple):
@@ -59,4 +59,14 @@ def info_of_record(record: Record) -> SandboxInfo:
         started_at=record.created_at,
         version="",
         image=record.image,
+    )
+
+
+def born_dead(problem: SandcellError) -> SandcellError:
+    """Return what a SANDBOX_GONE means for a sandbox that was just made."""
+    return error(
+        ErrorCode.START_FAILED,
+        "the sandbox ended as soon as it was made",
+        hint="sandcell doctor tries what an engine needs; SANDCELL_LOG_LEVEL=DEBUG has its guest say more",
+        details={"reason": problem.message},
     )

@@ -31,7 +31,7 @@ from sandcell.client.options import (
     make_spec,
 )
 from sandcell.client.protocol import Address, Request, path_of
-from sandcell.client.records import info_of_record
+from sandcell.client.records import born_dead, info_of_record
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.ids import check_id
 from sandcell_container.spec import parse_size
@@ -141,7 +141,12 @@ class AsyncSandbox:
             connect_timeout=host.config.connect_timeout,
             reply_timeout=host.config.reply_timeout,
         )
-        lease = await AsyncLease.take(transport, kind)
+        try:
+            lease = await AsyncLease.take(transport, kind)
+        except SandcellError as problem:
+            if kind == "owner" and problem.code is ErrorCode.SANDBOX_GONE:
+                raise born_dead(problem) from problem
+            raise
         return cls(record, engine, transport, lease, owner=kind == "owner")
 
     # --- what it is
