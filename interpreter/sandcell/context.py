@@ -20,7 +20,6 @@ from sandcell.runs import Answer, Run, RunEnded, RunListener
 from sandcell.starter import KernelRequest
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.ids import check_id, new_id
-from sandcell_kernel.channels import Sockets
 from sandcell_kernel.wire import new_message
 
 if TYPE_CHECKING:
@@ -257,7 +256,6 @@ class Contexts:
         self._workshop = Workshop(
             starter=self._starter,
             config=self._config,
-            sockets=Sockets(),
             tasks=await asyncio.TaskGroup().__aenter__(),
         )
         return self
@@ -267,10 +265,7 @@ class Contexts:
     ) -> None:
         for context in self._contexts.values():
             context.abandon()
-        try:
-            await self._workshop.tasks.__aexit__(kind, exc, trace)
-        finally:
-            self._workshop.sockets.close()
+        await self._workshop.tasks.__aexit__(kind, exc, trace)
 
     async def create(self, request: CreateContext) -> Context:
         """Make a context and start its interpreter; the same id gives the context that has it.

@@ -14,6 +14,7 @@ from sandcell_container.end import Cause, End, end_of_status
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_kernel.channels import KernelChannels
 from sandcell_kernel.wire import new_message
+from sandcell_kernel.zmtp import MessageTooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,12 +22,11 @@ if TYPE_CHECKING:
     from sandcell.config import Config
     from sandcell.starter import KernelRequest, KernelStarter, StartedKernel
     from sandcell_container.guest.spawn import Job, JobExit
-    from sandcell_kernel.channels import Sockets
     from sandcell_kernel.wire import Channel, Message
+    from sandcell_kernel.zmtp import BadPeer
 
 __all__ = ["Doom", "Kernel"]
 
-_RECEIVE_QUEUE = 64  # messages; our runtime's streams send at most 256 Ki characters in one
 _LAST_OUTPUT_S = 0.5  # for what a dead kernel had sent, when a child of its keeps the socket open
 _CUT_S = 1.0  # between the end of the connection and that of the process
 
@@ -60,7 +60,6 @@ class Kernel:
         cls,
         starter: KernelStarter,
         request: KernelRequest,
-        sockets: Sockets,
         *,
         config: Config,
         tasks: asyncio.TaskGroup,
@@ -74,7 +73,7 @@ class Kernel:
         """
         kernel = cls(await starter.start(request), config, tasks)
         try:
-            await kernel._connect(sockets, on_message)
+            await kernel._connect(on_message)
         except BaseException:
             await kernel._give_back()
             raise
@@ -128,7 +127,7 @@ class Kernel:
         except SandcellError:
             pass  # the sandbox is ending, and everything in it
 
-    async def _connect(self, sockets: Sockets, on_message: Callable[[Channel, Message], None]) -> None:
+    async def _connect(self, on_message: Callable[[Channel, Message], None]) -> None:
         def receive(channel: Channel, message: Message) -> None:
             if channel == "iopub" and not self._welcome.done() and message.msg_type == "iopub_welcome":
                 self._welcome.set_result(None)
@@ -136,13 +135,11 @@ class Kernel:
                 on_message(channel, message)
 
         self._channels = KernelChannels(
-            sockets,
             self._started.connection,
             loop=asyncio.get_running_loop(),
             on_message=receive,
             on_disconnect=self._note_disconnect,
             max_message=self._config.max_message,
-            receive_queue=_RECEIVE_QUEUE,
         )
         self._channels.open()
         # Before the welcome the subscription is not there, and the output of a first run would go nowhere.
@@ -153,17 +150,17 @@ class Kernel:
             code = ErrorCode.START_FAILED if self._exit.done() else ErrorCode.START_TIMEOUT
             raise error(code, "the kernel did not welcome us", details={"stderr": self._started.words.text})
 
-    def _note_disconnect(self, channel: Channel) -> None:
+    def _note_disconnect(self, channel: Channel, problem: BadPeer | None) -> None:
+        if isinstance(problem, MessageTooLarge):
+            self.kill(Doom(cause="limit", limit="max_message", reason=f"{problem}, sent on {channel}"))
         if not self._cut.done():
             self._cut.set_result(None)
 
     async def _confirm_cut(self) -> None:
-        """The connection ended but the process goes on: it sent more than we take, and is of no use any more."""
+        """The connection ended: the process has to end as well, or it is of no use any more."""
         await asyncio.wait({self._exit}, timeout=self._config.kill_grace if self.leaving else _CUT_S)
         if not self._exit.done():
-            bound = self._config.max_message
-            reason = f"its connection broke, as it does when one message has more than {bound} bytes"
-            self.kill(Doom(cause="limit", limit="max_message", reason=reason))
+            self.kill(Doom(cause="limit", limit="protocol", reason="it closed or broke its own connection"))
 
     async def _give_back(self) -> None:
         self._started.job.signal(signal.SIGKILL, "tree")

@@ -12,7 +12,6 @@ from sandcell.failure import failure_of
 from sandcell.kernel import Kernel
 from sandcell.starter import KernelStarter
 from sandcell_container.errors import ErrorCode, SandcellError, error
-from sandcell_kernel.channels import Sockets
 
 if TYPE_CHECKING:
     from sandcell.execution import Death
@@ -31,7 +30,6 @@ class Workshop:
 
     starter: KernelStarter
     config: Config
-    sockets: Sockets
     tasks: asyncio.TaskGroup
 
 
@@ -129,7 +127,6 @@ class KernelLife:
             return await Kernel.open(
                 shop.starter,
                 self._request,
-                shop.sockets,
                 config=shop.config,
                 tasks=shop.tasks,
                 on_message=self._observer.on_message,

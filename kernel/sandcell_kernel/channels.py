@@ -1,39 +1,38 @@
-"""The client side of one kernel: its sockets on an asyncio loop, without zmq.asyncio.
-
-ZMQ's descriptor is edge-triggered: it tells only that something may have changed. So each wake-up reads until
-nothing is left, and each send looks again, because sending can swallow the edge.
-Source: http://api.zeromq.org/4-3:zmq-getsockopt (ZMQ_FD).
-"""
+"""The client side of one kernel: its sockets on an asyncio loop, spoken to without libzmq; `zmtp` says why."""
 
 from __future__ import annotations
 
+import errno
+import os
 import secrets
+import socket
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-import zmq
-
 from sandcell_container.errors import ErrorCode, error
 from sandcell_kernel.wire import BadMessage, Signer
+from sandcell_kernel.zmtp import BadPeer, Peer, pack_message
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
     from sandcell_kernel.wire import Channel, Message
+    from sandcell_kernel.zmtp import SocketType
 
-__all__ = ["Connection", "KernelChannels", "Sockets", "new_connection"]
+__all__ = ["Connection", "KernelChannels", "new_connection"]
 
-_SOCKETS: dict[Channel, int] = {
-    "shell": zmq.DEALER,
-    "control": zmq.DEALER,
-    "stdin": zmq.DEALER,
-    "iopub": zmq.SUB,
+_SOCKETS: dict[Channel, SocketType] = {
+    "shell": "DEALER",
+    "control": "DEALER",
+    "stdin": "DEALER",
+    "iopub": "SUB",
 }
-# Plain numbers: the enum arithmetic of pyzmq costs more than the calls that it is for.
-_NOBLOCK, _POLLIN = int(zmq.NOBLOCK), int(zmq.POLLIN)
-_BATCH, _BATCH_BYTES = 64, 2**20  # messages, and about how much, in one go: then the loop gets its turn
-_RECONNECT_MS = 5  # the default of 100 is what a kernel that is a little late would cost
+_AGAIN_S = 0.005  # between attempts to connect to a kernel that does not listen yet
+_MAX_WAITING = 1000  # messages that a kernel has not read, and the bytes of them
+_MAX_WAITING_BYTES = 64 * 2**20
+_MAX_DRAIN = 64  # reads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +49,7 @@ class Connection:
     hb_port: int
 
     def address(self, channel: Channel) -> str:
+        """Return the address as ZMQ writes it."""
         port = getattr(self, f"{channel}_port")
         return f"{self.transport}://{self.ip}{':' if self.transport == 'tcp' else '-'}{port}"
 
@@ -75,62 +75,47 @@ def new_connection() -> Connection:
     )
 
 
-class Sockets:
-    """ZMQ's side of all channels of a process: its thread and its sockets. Not to be made before a fork."""
-
-    def __init__(self) -> None:
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-
-    def make(self, kind: int) -> zmq.Socket[bytes]:
-        """Return a new socket. Raises zmq.ZMQError when there are no more."""
-        return self._context.socket(kind)
-
-    def close(self) -> None:
-        """Close every socket and end the thread; what was not sent is dropped."""
-        self._context.destroy(linger=0)
-
-
 class KernelChannels:
     """The four sockets to one kernel: `open` begins to connect, `close` gives all back.
 
     `on_message` gets each message whose signature is right, in the order of its channel. `on_disconnect` gets the
-    name of a channel when its connection ended: the kernel died, or sent a frame of more than `max_message` bytes
-    and was cut off by ZMQ. Both are called from the loop and must not block. `receive_queue` bounds how many messages
-    wait unread for each channel; a kernel that drops for slow readers (stock iopub does) needs 0, no bound.
+    name of a channel when its connection ended, and why this side ended it: None where the kernel did (it died), else
+    a BadPeer, such as MessageTooLarge for a message of more than `max_message` bytes. Both are called from the loop and
+    must not block. What is not read waits in the kernel's process: nothing here grows with what a kernel sends.
     """
 
     def __init__(
         self,
-        sockets: Sockets,
         connection: Connection,
         *,
         loop: asyncio.AbstractEventLoop,
         on_message: Callable[[Channel, Message], None],
-        on_disconnect: Callable[[Channel], None],
+        on_disconnect: Callable[[Channel, BadPeer | None], None],
         max_message: int,
-        receive_queue: int = 0,
     ) -> None:
-        self._make = sockets.make
         self._connection = connection
         self._loop = loop
         self.on_message = on_message
         self._on_disconnect = on_disconnect
-        self._options = {zmq.MAXMSGSIZE: max_message, zmq.RCVHWM: receive_queue}
+        self._max_message = max_message
         self._signer = Signer(connection.key.encode())
-        self._sockets: dict[Channel, zmq.Socket[bytes]] = {}
-        self._monitors: dict[Channel, zmq.Socket[bytes]] = {}
+        self._lines: dict[Channel, _Line] = {}
         self.refused = 0  # messages whose signature or shape was wrong
 
     def open(self) -> None:
         """Begin to connect; what is sent before the kernel answers waits for it.
 
         Raises:
-            zmq.ZMQError: there are no more sockets or descriptors; nothing is left open.
+            OSError: there are no more descriptors; nothing is left open.
         """
         try:
-            for channel in _SOCKETS:
-                self._open(channel)
-        except zmq.ZMQError:
+            for channel, kind in _SOCKETS.items():
+                # One identity for all three: the kernel answers input on stdin to whoever asked on shell.
+                identity = b"" if kind == "SUB" else self._connection.ip.encode()[-32:]
+                peer = Peer(kind, identity=identity, max_message=self._max_message)
+                self._lines[channel] = _Line(self, channel, peer, self._loop)
+                self._lines[channel].connect(self._connection.address(channel))
+        except OSError:
             self.close()
             raise
 
@@ -138,90 +123,189 @@ class KernelChannels:
         """Sign and send. A kernel that is not reading yet gets it when it does.
 
         Raises:
-            Conflict (BUSY): a thousand messages wait for this kernel already.
+            Conflict (BUSY): a thousand messages wait for this kernel already, or 64 MiB.
         """
-        socket = self._sockets[channel]
-        try:
-            socket.send_multipart(self._signer.pack(message), _NOBLOCK)
-        except zmq.Again:
-            raise error(ErrorCode.BUSY, f"the kernel does not read its {channel} channel") from None
-        if int(socket.getsockopt(zmq.EVENTS)) & _POLLIN:
-            self._loop.call_soon(self._drain, channel)
+        line = self._lines.get(channel)
+        if line is not None and not line.send(pack_message(self._signer.pack(message))):
+            raise error(ErrorCode.BUSY, f"the kernel does not read its {channel} channel")
 
     def drain(self) -> None:
-        """Hand over everything that has arrived, now. For after a kernel's death, when no new edge will come."""
-        for channel in self._sockets:
-            while self._drain_batch(channel):
-                pass
+        """Hand over everything that has arrived, now. For after a kernel's death."""
+        for line in list(self._lines.values()):
+            # A dead kernel left no more than a socket holds; a child of its that goes on must not hold us up.
+            for _ in range(_MAX_DRAIN):
+                if not line.read():
+                    break
 
     def close(self) -> None:
         """Give back every socket; what was not sent is dropped. Closing twice is fine."""
-        for channel, monitor in self._monitors.items():
-            self._loop.remove_reader(monitor.fileno())
-            self._sockets[channel].disable_monitor()
-            monitor.close(linger=0)
-        for socket in self._sockets.values():
-            self._loop.remove_reader(socket.fileno())
-            socket.close(linger=0)
-        self._monitors, self._sockets = {}, {}
+        lines, self._lines = self._lines, {}
+        for line in lines.values():
+            line.close()
 
-    def _open(self, channel: Channel) -> None:
-        socket = self._make(_SOCKETS[channel])
-        self._sockets[channel] = socket
-        socket.linger = 0
-        socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
-        for option, value in self._options.items():
-            socket.setsockopt(option, value)
-        if channel == "iopub":
-            socket.setsockopt(zmq.SUBSCRIBE, b"")
-        else:
-            # One identity for all three: the kernel answers input on stdin to whoever asked on shell.
-            socket.setsockopt(zmq.IDENTITY, self._connection.ip.encode()[-32:])
-        self._watch_disconnect(channel, socket)
-        self._loop.add_reader(socket.fileno(), self._drain, channel)
-        socket.connect(self._connection.address(channel))
-        self._loop.call_soon(self._drain, channel)  # arms the descriptor: unread, it may never make an edge
+    # --- for the lines
 
-    def _watch_disconnect(self, channel: Channel, socket: zmq.Socket[bytes]) -> None:
-        monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-        self._monitors[channel] = monitor
-        self._loop.add_reader(monitor.fileno(), self._drain_monitor, channel)
-        self._loop.call_soon(self._drain_monitor, channel)
-
-    def _drain(self, channel: Channel) -> None:
-        more = True
+    def take(self, channel: Channel, frames: list[bytes]) -> None:
+        if channel not in self._lines:  # closed by what a message before this one led to
+            return
         try:
-            more = self._drain_batch(channel)
-        finally:
-            # Only an empty queue makes a new edge: after a full batch, and after a fault, nothing else would tell.
-            if more:
-                self._loop.call_soon(self._drain, channel)
+            _, message = self._signer.unpack(frames)
+        except BadMessage:
+            self.refused += 1
+            return
+        self.on_message(channel, message)
 
-    def _drain_batch(self, channel: Channel) -> bool:
-        size = 0
-        for _ in range(_BATCH):
-            socket = self._sockets.get(channel)
-            if socket is None:  # closed by what a message led to
-                return False
-            try:
-                frames = socket.recv_multipart(_NOBLOCK)
-            except zmq.Again:
-                return False
-            try:
-                _, message = self._signer.unpack(frames)
-            except BadMessage:
-                self.refused += 1
-                continue
-            self.on_message(channel, message)
-            size += len(message.content)
-            if size > _BATCH_BYTES:
-                break
+    def note_end(self, channel: Channel, problem: BadPeer | None) -> None:
+        if channel in self._lines:
+            self._on_disconnect(channel, problem)
+
+
+class _Line:
+    """One socket to one of a kernel's, from the first attempt to connect until either side ends it."""
+
+    def __init__(
+        self, owner: KernelChannels, channel: Channel, peer: Peer, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._owner = owner
+        self._channel: Channel = channel
+        self._peer = peer
+        self._loop = loop
+        self._socket: socket.socket | None = None
+        self._again: asyncio.TimerHandle | None = None
+        self._waiting: deque[bytes] = deque()  # messages that nobody has begun to send
+        self._waiting_size = 0
+        self._sending = memoryview(b"")
+        self._blocked = True  # until it is connected, and while the kernel does not read
+
+    def connect(self, address: str) -> None:
+        """Begin to connect, again and again until somebody listens there. OSError: there are no more descriptors."""
+        family, place = _place_of(address)
+        made = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        number = made.connect_ex(place)
+        if number == errno.EINPROGRESS:
+            self._socket = made
+            self._loop.add_writer(made, self._finish_connecting, address)
+        elif number:
+            made.close()
+            self._again = self._loop.call_later(_AGAIN_S, self._connect_again, address)
+        else:
+            self._socket = made
+            self._begin()
+
+    def send(self, data: bytes) -> bool:
+        """Send, or keep to be sent; False where too much is kept already."""
+        full = len(self._waiting) >= _MAX_WAITING or self._waiting_size + len(data) > _MAX_WAITING_BYTES
+        if self._waiting and full:
+            return False
+        self._waiting.append(data)
+        self._waiting_size += len(data)
+        if not self._blocked:
+            self._flush()
         return True
 
-    def _drain_monitor(self, channel: Channel) -> None:
-        while (monitor := self._monitors.get(channel)) is not None:
+    def read(self) -> bool:
+        """Take one piece of what has arrived; False where nothing has, or it has ended."""
+        connected = self._socket
+        if connected is None:
+            return False
+        try:
+            data = connected.recv(self._peer.wants)
+        except BlockingIOError:
+            return False
+        except OSError:  # reset, which is an end
+            data = b""
+        if not data:
+            self._end(None)
+            return False
+        return self._take(data)
+
+    def close(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
+        if self._socket is not None:
+            self._loop.remove_reader(self._socket)
+            self._loop.remove_writer(self._socket)
+            self._socket.close()
+            self._socket = None
+
+    def _connect_again(self, address: str) -> None:
+        try:
+            self.connect(address)
+        except OSError:  # no descriptor is free at this moment
+            self._again = self._loop.call_later(_AGAIN_S, self._connect_again, address)
+
+    def _finish_connecting(self, address: str) -> None:
+        assert self._socket is not None
+        self._loop.remove_writer(self._socket)
+        if self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self._socket.close()
+            self._socket = None
+            self._again = self._loop.call_later(_AGAIN_S, self._connect_again, address)
+        else:
+            self._begin()
+
+    def _begin(self) -> None:
+        assert self._socket is not None
+        self._loop.add_reader(self._socket, self.read)
+        self._blocked = False
+        self._flush()
+
+    def _take(self, data: bytes) -> bool:
+        for frames in self._peer.feed(data):
+            self._hand_over(frames)
+        if not self._blocked:
+            self._flush()  # what the protocol answers, and what waited for the end of the handshake
+        if self._peer.problem is not None:
+            self._end(self._peer.problem)
+        return self._socket is not None
+
+    def _hand_over(self, frames: list[bytes]) -> None:
+        try:
+            self._owner.take(self._channel, frames)
+        except Exception as problem:  # noqa: BLE001 -- a fault in one message must not lose those that came with it
+            told = {"message": f"a message on {self._channel} was not taken", "exception": problem}
+            self._loop.call_exception_handler(told)
+
+    def _flush(self) -> None:
+        """Send as much as the kernel takes: what the protocol says first, and messages once it is ready for them."""
+        while self._socket is not None and (data := self._next_piece()):
             try:
-                monitor.recv_multipart(_NOBLOCK)
-            except zmq.Again:
+                self._sending = data[self._socket.send(data) :]
+            except BlockingIOError:
+                self._sending = data
+                self._block()
                 return
-            self._on_disconnect(channel)
+            except OSError:  # it is gone, which the reader is told
+                self._sending = memoryview(b"")
+                return
+        if self._blocked and self._socket is not None:
+            self._blocked = False
+            self._loop.remove_writer(self._socket)
+
+    def _next_piece(self) -> memoryview:
+        if self._sending:
+            return self._sending
+        if answer := self._peer.take_answer():
+            return memoryview(answer)
+        if self._waiting and self._peer.is_open:
+            self._waiting_size -= len(self._waiting[0])
+            return memoryview(self._waiting.popleft())
+        return memoryview(b"")
+
+    def _block(self) -> None:
+        if not self._blocked and self._socket is not None:
+            self._blocked = True
+            self._loop.add_writer(self._socket, self._flush)
+
+    def _end(self, problem: BadPeer | None) -> None:
+        self.close()
+        self._owner.note_end(self._channel, problem)
+
+
+def _place_of(address: str) -> tuple[int, str | tuple[str, int]]:
+    """Return the family of sockets and the place in it; an ipc name that begins with @ is an abstract one."""
+    transport, _, rest = address.partition("://")
+    if transport == "tcp":
+        host, _, port = rest.rpartition(":")
+        return socket.AF_INET, (host, int(port))
+    return socket.AF_UNIX, f"\0{rest[1:]}" if rest.startswith("@") else os.fspath(rest)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,12 @@ import pytest
 import zmq
 
 from sandcell_container.errors import ErrorCode, SandcellError
-from sandcell_kernel.channels import Connection, KernelChannels, Sockets, new_connection
+from sandcell_kernel.channels import Connection, KernelChannels, new_connection
 from sandcell_kernel.wire import Channel, Message, Signer, new_message
+from sandcell_kernel.zmtp import BadPeer, MessageTooLarge
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Generator, Iterator
+    from collections.abc import AsyncIterator, Generator
 
 BOUND = 2**20
 KINDS: dict[Channel, int] = {
@@ -37,13 +39,13 @@ class FakeKernel:
         self._context.setsockopt(zmq.SNDTIMEO, 5000)
         self.sockets: dict[Channel, zmq.Socket[bytes]] = {}
         for channel, kind in KINDS.items():
-            socket = self.sockets[channel] = self._context.socket(kind)
+            made = self.sockets[channel] = self._context.socket(kind)
             if channel == "iopub":
-                socket.setsockopt(zmq.XPUB_NODROP, 1)
-                socket.setsockopt(zmq.SNDHWM, 10)
+                made.setsockopt(zmq.XPUB_NODROP, 1)
+                made.setsockopt(zmq.SNDHWM, 10)
             else:
-                socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
-            socket.bind(connection.address(channel))
+                made.setsockopt(zmq.ROUTER_HANDOVER, 1)
+            made.bind(connection.address(channel))
 
     async def wait_subscribed(self) -> None:
         assert await asyncio.to_thread(self.sockets["iopub"].recv) == b"\x01"
@@ -66,12 +68,12 @@ class FakeKernel:
 class Client:
     """Channels, and what came through them."""
 
-    def __init__(self, connection: Connection, sockets: Sockets, **options: Any) -> None:
+    def __init__(self, connection: Connection, **options: Any) -> None:
         self.messages: list[tuple[Channel, Message]] = []
         self.disconnected: list[Channel] = []
+        self.problems: list[BadPeer | None] = []
         self._news = asyncio.Event()
         self.channels = KernelChannels(
-            sockets,
             connection,
             loop=asyncio.get_running_loop(),
             on_message=self.take,
@@ -84,8 +86,9 @@ class Client:
         self.messages.append((channel, message))
         self._news.set()
 
-    def _note_disconnect(self, channel: Channel) -> None:
+    def _note_disconnect(self, channel: Channel, problem: BadPeer | None) -> None:
         self.disconnected.append(channel)
+        self.problems.append(problem)
         self._news.set()
 
     async def until(self, condition: Any) -> None:
@@ -103,13 +106,6 @@ def numbers(client: Client) -> list[int]:
     return [message.body()["number"] for _, message in client.messages]
 
 
-@pytest.fixture
-def sockets() -> Iterator[Sockets]:
-    sockets = Sockets()
-    yield sockets
-    sockets.close()
-
-
 @contextmanager
 def a_kernel(connection: Connection) -> Generator[FakeKernel]:
     kernel = FakeKernel(connection)
@@ -120,8 +116,8 @@ def a_kernel(connection: Connection) -> Generator[FakeKernel]:
 
 
 @contextmanager
-def a_client(connection: Connection, sockets: Sockets, **options: Any) -> Generator[Client]:
-    client = Client(connection, sockets, **options)
+def a_client(connection: Connection, **options: Any) -> Generator[Client]:
+    client = Client(connection, **options)
     try:
         yield client
     finally:
@@ -129,9 +125,9 @@ def a_client(connection: Connection, sockets: Sockets, **options: Any) -> Genera
 
 
 @pytest.fixture
-async def pair(sockets: Sockets) -> AsyncIterator[tuple[FakeKernel, Client]]:
+async def pair() -> AsyncIterator[tuple[FakeKernel, Client]]:
     connection = new_connection()
-    with a_kernel(connection) as kernel, a_client(connection, sockets) as client:
+    with a_kernel(connection) as kernel, a_client(connection) as client:
         await kernel.wait_subscribed()
         yield kernel, client
 
@@ -159,17 +155,17 @@ async def test_one_identity_serves_shell_control_and_stdin(pair: tuple[FakeKerne
     assert client.messages[0][0] == "stdin"
 
 
-async def test_what_is_sent_before_the_kernel_is_there_arrives(sockets: Sockets) -> None:
+async def test_what_is_sent_before_the_kernel_is_there_arrives() -> None:
     connection = new_connection()
-    with a_client(connection, sockets) as client:
+    with a_client(connection) as client:
         client.channels.send("shell", numbered(1))
         with a_kernel(connection) as kernel:
             assert (await kernel.receive("shell"))[1].body()["number"] == 1
 
 
-async def test_a_flood_arrives_whole_and_in_order(sockets: Sockets) -> None:
+async def test_a_flood_arrives_whole_and_in_order() -> None:
     connection = new_connection()
-    with a_kernel(connection) as kernel, a_client(connection, sockets, receive_queue=4) as client:
+    with a_kernel(connection) as kernel, a_client(connection) as client:
         await kernel.wait_subscribed()
 
         def flood() -> None:
@@ -196,12 +192,49 @@ async def test_a_message_over_the_bound_ends_the_connection(pair: tuple[FakeKern
     kernel.publish(numbered(2, "x" * (BOUND + 1)))
     await client.until(lambda: client.disconnected)
     assert client.disconnected == ["iopub"]
+    assert [type(problem) for problem in client.problems] == [MessageTooLarge]
     assert numbers(client) == [1]
 
 
-async def test_the_end_of_a_kernel_is_told_and_its_last_words_are_kept(sockets: Sockets) -> None:
+async def test_a_message_of_too_many_frames_ends_the_connection(pair: tuple[FakeKernel, Client]) -> None:
+    """Each frame is short: libzmq on this side would take them all."""
+    kernel, client = pair
+    kernel.sockets["iopub"].send_multipart([b"x" * 1000] * 2000)
+    await client.until(lambda: client.disconnected)
+    assert [type(problem) for problem in client.problems] == [MessageTooLarge]
+
+
+async def test_what_is_not_read_waits_in_the_kernel(pair: tuple[FakeKernel, Client]) -> None:
+    """A loop that is busy elsewhere reads nothing: the sender notices after what it and the system hold for it."""
+    kernel, client = pair
+    kernel.sockets["iopub"].setsockopt(zmq.SNDTIMEO, 100)
+    sent = 0
+    with pytest.raises(zmq.Again):
+        while sent < 1000:
+            kernel.publish(numbered(sent, "x" * 100_000))
+            sent += 1
+    assert sent < 100
+    await client.until(lambda: len(client.messages) == sent)
+
+
+async def test_a_connection_over_tcp_once_somebody_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    ports = {
+        f"{name}_port": port + at for at, name in enumerate(("shell", "iopub", "stdin", "control", "hb"))
+    }
+    connection = Connection(transport="tcp", ip="127.0.0.1", key="key", **ports)
+    with a_client(connection) as client:
+        client.channels.send("shell", numbered(1))
+        await asyncio.sleep(0)
+        with a_kernel(connection) as kernel:
+            await kernel.wait_subscribed()
+            assert (await kernel.receive("shell"))[1].body()["number"] == 1
+
+
+async def test_the_end_of_a_kernel_is_told_and_its_last_words_are_kept() -> None:
     connection = new_connection()
-    with a_client(connection, sockets) as client:
+    with a_client(connection) as client:
         with a_kernel(connection) as kernel:
             await kernel.wait_subscribed()
             for number in range(100):
@@ -212,8 +245,8 @@ async def test_the_end_of_a_kernel_is_told_and_its_last_words_are_kept(sockets: 
         assert numbers(client) == list(range(100))
 
 
-async def test_a_kernel_that_reads_nothing_is_busy(sockets: Sockets) -> None:
-    with a_client(new_connection(), sockets) as client, pytest.raises(SandcellError) as raised:
+async def test_a_kernel_that_reads_nothing_is_busy() -> None:
+    with a_client(new_connection()) as client, pytest.raises(SandcellError) as raised:
         for number in range(2000):
             client.channels.send("shell", numbered(number))
     assert raised.value.code is ErrorCode.BUSY
@@ -253,13 +286,12 @@ async def test_channels_may_be_closed_by_what_a_message_leads_to(pair: tuple[Fak
 
 async def test_no_descriptor_is_left() -> None:
     before = len(os.listdir("/proc/self/fd"))
-    connection, sockets = new_connection(), Sockets()
+    connection = new_connection()
     with a_kernel(connection) as kernel:
         for _ in range(5):
-            with a_client(connection, sockets) as client:
+            with a_client(connection) as client:
                 client.channels.send("shell", numbered(1))
                 await kernel.receive("shell")
-    sockets.close()
     assert len(os.listdir("/proc/self/fd")) == before
 
 
