@@ -58,6 +58,11 @@ class Config:
     spawn_timeout: float = 10.0  # one start of a process by the spawner
     kernel_start_timeout: float = 60.0
     inspect_timeout: float = 1.0  # complete and inspect, empty after
+    fork_linger: float = 300.0  # after the last start of a kernel; 0: each kernel is a start of its own
+    # What a fork server imports in advance; names separated by blanks. The inline backend itself needs a kernel.
+    preload: str = (
+        "jedi numpy pandas matplotlib.pyplot matplotlib.backends.backend_agg IPython.core.pylabtools"
+    )
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] | None = None) -> Config:

@@ -4,6 +4,8 @@ stdin, to its end, is one JSON object: `{"connection": {transport, ip, key, shel
 The last line on stdout is JSON too: `{"ready": true}` once every socket is bound, so that nobody connects too
 early and sleeps on ZMQ's reconnect timer; or `{"failed": reason, "hint": text}`. Then stdin and stdout are
 /dev/null for the rest of the process's life.
+
+With the argument `fork-server` it becomes the fork server instead; see `fork_server`.
 """
 
 from __future__ import annotations
@@ -21,6 +23,16 @@ NEEDED = 'pip install "ipykernel>=7" in the environment that user code gets'
 
 
 def main() -> None:
+    if sys.argv[1:] == ["fork-server"]:
+        _hide_launcher()
+        from sandcell_runtime.fork_server import main as serve
+
+        serve()
+    else:
+        _become_kernel()
+
+
+def _become_kernel() -> None:
     request: dict[str, Any] = json.load(sys.stdin)
     answer = _take_over_standard_streams()
     _hide_launcher()

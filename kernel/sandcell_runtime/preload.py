@@ -104,9 +104,9 @@ def native_threads() -> int:
 
 def adapt_libraries() -> None:
     """In the forked process, give libraries in memory what they would have found now, had they been imported now."""
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        numpy.random.seed()  # the legacy generator would be the same in every fork
+    random = sys.modules.get("numpy.random")
+    if random is not None:
+        random.seed()  # the legacy generator would be the same in every fork
     matplotlib = sys.modules.get("matplotlib")
     if matplotlib is not None:
         _adapt_matplotlib(matplotlib)
@@ -116,6 +116,7 @@ def _adapt_matplotlib(matplotlib: Any) -> None:
     settings = matplotlib.matplotlib_fname()
     if not settings.startswith(matplotlib.get_data_path()):
         changes = matplotlib.rc_params_from_file(settings, use_default_template=False)
+        changes.pop("backend", None)  # the environment names one, and has the last word
         for params in (matplotlib.rcParams, matplotlib.rcParamsOrig):
             params.update(changes)
     style = sys.modules.get("matplotlib.style")

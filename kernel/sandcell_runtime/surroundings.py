@@ -15,7 +15,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["State", "become_python", "enter", "loaded_names", "observe", "replaced", "trusted_path"]
+__all__ = [
+    "State",
+    "become_python",
+    "changes",
+    "enter",
+    "is_read_only",
+    "loaded_names",
+    "observe_path",
+    "observe_profile",
+    "replaced",
+    "trusted_path",
+]
 
 State = dict[str, tuple[int, int, int]]
 """Paths that decide what is imported and run at a start, with what tells one version of each from another."""
@@ -42,6 +53,11 @@ def _standard_library() -> list[str]:
         if os.path.realpath(folder) in (library, f"{library}/lib-dynload")
         or os.path.basename(folder) == archive
     ]
+
+
+def is_read_only(folder: str) -> bool:
+    """Tell whether nobody can write there, whoever owns it."""
+    return bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
 
 
 def enter(env: Mapping[str, str], cwd: str) -> None:
@@ -79,31 +95,32 @@ def _forget_prefix() -> None:
 
 
 def loaded_names() -> dict[str, str]:
-    """Return the top-level modules in memory that came from files, each with the entry of the path it came from."""
+    """Return the top-level modules in memory that the path has, each with the entry of the path it came from."""
     found = dict[str, str]()
     for name, module in list(sys.modules.items()):
         origin = getattr(getattr(module, "__spec__", None), "origin", None)
-        if "." not in name and origin and origin not in ("built-in", "frozen"):
-            base = os.path.basename(origin)
-            found[name] = os.path.dirname(os.path.dirname(origin) if base.startswith("__init__.") else origin)
+        if "." not in name and origin:
+            is_package = os.path.basename(origin).startswith("__init__.")
+            folder = os.path.dirname(os.path.dirname(origin) if is_package else origin)
+            if folder in sys.path:
+                found[name] = folder
     return found
 
 
 def replaced(loaded: Mapping[str, str]) -> list[str]:
     """Return those names of `loaded` that the path of this moment has somewhere else, or no more at all, sorted."""
-    order = {folder: at for at, folder in reversed(list(enumerate(sys.path)))}
-    wrong = {name for name, folder in loaded.items() if folder not in order}
-    homes = set(loaded.values())
-    for folder, at in order.items():
-        if folder in homes and folder in _standard_library():
-            continue
-        there = {entry.partition(".")[0] for entry in _listing(folder)}
-        wrong |= {name for name in there & loaded.keys() if order.get(loaded[name], -1) > at}
+    places = {folder: at for at, folder in reversed(list(enumerate(sys.path)))}
+    wrong = {name for name, folder in loaded.items() if folder not in places}
+    last = max((places[folder] for folder in loaded.values() if folder in places), default=-1)
+    for at, folder in enumerate(sys.path[:last]):
+        if folder not in _standard_library():
+            there = {entry.partition(".")[0] for entry in _listing(folder)}
+            wrong |= {name for name in there & loaded.keys() if places.get(loaded[name], -1) > at}
     return sorted(wrong)
 
 
-def observe() -> State:
-    """Return the state of this moment of what decides how an interpreter starts here."""
+def observe_path() -> State:
+    """Return the state of this moment of what decides which modules an interpreter finds."""
     state = State()
     for folder in sys.path:
         _note(state, folder)
@@ -112,15 +129,25 @@ def observe() -> State:
                 if entry.endswith(".pth"):
                     _note(state, os.path.join(folder, entry))
     _note(state, os.path.join(sys.prefix, "pyvenv.cfg"))
-    profile = os.path.join(
-        os.environ.get("IPYTHONDIR") or os.path.expanduser("~/.ipython"), "profile_default"
-    )
+    return state
+
+
+def observe_profile() -> State:
+    """Return the state of this moment of the files that IPython reads and runs at its start."""
+    state = State()
+    home = os.environ.get("IPYTHONDIR") or os.path.expanduser("~/.ipython")
+    profile = os.path.join(home, "profile_default")
     startup = os.path.join(profile, "startup")
     for path in (*(os.path.join(profile, name) for name in _PROFILE), startup):
         _note(state, path)
     for entry in _listing(startup):
         _note(state, os.path.join(startup, entry))
     return state
+
+
+def changes(before: State, now: State) -> list[str]:
+    """Return the paths that differ, sorted."""
+    return sorted(path for path in before.keys() | now.keys() if before.get(path) != now.get(path))
 
 
 def _note(state: State, path: str) -> None:

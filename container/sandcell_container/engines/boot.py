@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from sandcell_container.engine import Record
+    from sandcell_container.engines.environment import PythonEnvironment
     from sandcell_container.spec import SandboxSpec
 
 __all__ = ["Place", "new_boot", "spawner_command", "spawner_path"]
@@ -39,8 +40,10 @@ def new_boot(
     isolation: dict[str, Any],
     warnings: tuple[str, ...],
     settings: dict[str, str],
+    trusted: PythonEnvironment | None = None,
 ) -> GuestBoot:
-    """Return what the guest of `record` is told. `base_env` is the whole environment of user code but `spec.env`."""
+    """Return what the guest of `record` is told. `base_env` is the whole environment of user code but `spec.env`;
+    `trusted` is what user code's Python stands on, where user code cannot write it."""
     return GuestBoot(
         sandbox_id=record.id,
         name=record.name,
@@ -64,6 +67,8 @@ def new_boot(
         limits=asdict(spec.limits),
         warnings=warnings,
         settings=settings,
+        trusted_python=trusted.executable if trusted else None,
+        trusted_site=trusted.site_dirs if trusted else (),
     )
 
 

@@ -108,6 +108,7 @@ class Drawing:
             isolation=_isolation(self.entry.uid, seccomp=seccomp),
             warnings=self.warnings,
             settings=self.tools.settings.guest_settings,
+            trusted=self.environment,
         )
 
 

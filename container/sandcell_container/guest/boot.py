@@ -18,7 +18,8 @@ class GuestBoot:
     `python` is the interpreter of the user's environment, `base_env` the whole environment that user code
     starts with, `runtime_dir` the folder of `sandcell_runtime`. `user_uid` is None where the guest itself has
     the user's identity. `isolation` and `warnings` are what the engine reports in `info()`. `settings` are
-    the SANDCELL_ fields of Config that the host program overrode, as text.
+    the SANDCELL_ fields of Config that the host program overrode, as text. `trusted_python` is the interpreter
+    below the user's environment and `trusted_site` its folders of packages, where user code can write none of them.
     """
 
     sandbox_id: str
@@ -45,6 +46,8 @@ class GuestBoot:
     limits: dict[str, Any] = field(default_factory=dict[str, Any])
     warnings: tuple[str, ...] = ()
     settings: dict[str, str] = field(default_factory=dict[str, str])
+    trusted_python: str | None = None
+    trusted_site: tuple[str, ...] = ()
 
     def to_json(self) -> bytes:
         return json.dumps(asdict(self)).encode()
@@ -52,5 +55,6 @@ class GuestBoot:
     @classmethod
     def from_json(cls, text: bytes) -> GuestBoot:
         fields = json.loads(text)
-        fields["warnings"] = tuple(fields.get("warnings", ()))
+        for name in ("warnings", "trusted_site"):
+            fields[name] = tuple(fields.get(name, ()))
         return cls(**fields)

@@ -199,20 +199,47 @@ class Spawner:
             Unavailable (START_FAILED): the process limit, or another lack of the system.
             Gone (SANDBOX_GONE): the spawner was lost.
         """
+        return await self._start("start", start)
+
+    async def start_server(self, start: Start) -> Job:
+        """Start a fork server, whose children `adopt` then names; else as `start`.
+
+        Where trees are told apart by marks it has the capability to mark its children: what it runs must be
+        nothing that user code can write.
+        """
+        return await self._start("server", start)
+
+    async def adopt(self, pid: int, descriptors: Sequence[int]) -> Job:
+        """Own a child of a fork server, with the descriptors that came with its number. Cancelling ends it.
+
+        Raises:
+            Unavailable (START_FAILED): it has ended already.
+            Gone (SANDBOX_GONE): the spawner was lost.
+        """
+        try:
+            return await self._begin("adopt", [b"%d" % pid], descriptors)
+        except _NotStarted:
+            raise error(ErrorCode.START_FAILED, f"the process {pid} ended before it was owned") from None
+
+    async def _start(self, verb: str, start: Start) -> Job:
         fields = _encode_start(start)
         stdio = ((b"0", start.stdin), (b"1", start.stdout), (b"2", start.stderr))
         fds = [fd for _, fd in stdio if fd is not None]
+        try:
+            return await self._begin(verb, [b"".join(n for n, fd in stdio if fd is not None), *fields], fds)
+        except _NotStarted as failed:
+            raise _start_error(failed.number, failed.step, start) from None
+
+    async def _begin(self, verb: str, fields: Sequence[bytes], fds: Sequence[int]) -> Job:
         job_id = f"j{next(self._numbers)}"
         job = self._jobs[job_id] = Job(self, job_id)
-        answer = self._expect(job_id, "did not answer a start", self._deadline_s)
+        answer = self._expect(job_id, f"did not answer a {verb}", self._deadline_s)
         try:
-            self._send(
-                [b"start", job_id.encode(), b"".join(n for n, fd in stdio if fd is not None), *fields], fds
-            )
+            self._send([verb.encode(), job_id.encode(), *fields], fds)
             job.pid = (await answer)[0]
-        except _NotStarted as failed:
+        except _NotStarted:
             del self._jobs[job_id]
-            raise _start_error(failed.number, failed.step, start) from None
+            raise
         except asyncio.CancelledError:
             job.start_kill(0.0, lambda _: None)
             raise
