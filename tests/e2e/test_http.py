@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sandcell import Sandbox
+from sandcell import ErrorCode, Sandbox, SandcellError
 from sandcell.client.host import the_host
 from sandcell_container.frames import FrameDecoder, Kind
 from sandcell_container.registry import Registry
@@ -153,6 +153,15 @@ def test_a_file_has_a_head_a_body_and_an_end(http: Http) -> None:
     assert http.open("DELETE", "/v1/files?path=by-http").read()
     missing = http.open("GET", "/v1/files?path=by-http")
     assert (missing.status, json.loads(missing.read())["error"]["code"]) == (404, "FILE_NOT_FOUND")
+
+
+def test_an_upload_that_is_refused_hears_why_whatever_its_size(http: Http, sandbox: Sandbox) -> None:
+    for size in (1, 2**20):
+        refused = http.open("PUT", "/v1/files?path=/usr/no", b"x" * size)
+        assert (refused.status, json.loads(refused.read())["error"]["code"]) == (403, "PERMISSION_DENIED")
+    with pytest.raises(SandcellError) as caught:
+        sandbox.files.write("/usr/no", b"x" * 2**26)
+    assert caught.value.code is ErrorCode.PERMISSION_DENIED
 
 
 def test_an_upload_that_breaks_off_changes_nothing(http: Http, sandbox: Sandbox) -> None:

@@ -13,7 +13,7 @@ from sandcell.api import FilePath, ListFiles
 from sandcell.guest.detached import Detached
 from sandcell.guest.pipe import ChunkPipe
 from sandcell.guest.request import ApiHandler
-from sandcell_container.errors import ErrorCode, error
+from sandcell_container.errors import ErrorCode, SandcellError, error
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -30,12 +30,18 @@ class FileHandler(ApiHandler):
     """GET, HEAD, PUT, DELETE /v1/files?path="""
 
     _upload: _Upload | None = None
+    _refusal: Exception | None = None
+    _dropped = 0
 
     def prepare(self) -> None:
-        super().prepare()
-        if self.request.method == "PUT":
-            path, mode = self.file_path(), self._mode()
-            self._upload = _Upload(self.guest, path, mode)
+        try:
+            super().prepare()
+            if self.request.method == "PUT":
+                self._upload = _Upload(self.guest, self.file_path(), self._mode())
+        except SandcellError as problem:
+            if self.request.method != "PUT":
+                raise
+            self._refusal = problem  # told when the body is there: see `_drop`
 
     async def get(self) -> None:
         file = await self.guest.files.read(self.file_path())
@@ -58,6 +64,8 @@ class FileHandler(ApiHandler):
 
     async def put(self) -> None:
         """The body has arrived, piece by piece; what is left is the end of the write."""
+        if self._refusal is not None:
+            raise self._refusal
         assert self._upload is not None
         self.reply(await self._upload.finish(), status=201)
 
@@ -67,6 +75,9 @@ class FileHandler(ApiHandler):
         self.reply({"path": path})
 
     def data_received(self, chunk: bytes) -> Awaitable[None] | None:
+        if self._refusal is not None:
+            self._drop(chunk)
+            return None
         return super().data_received(chunk) if self._upload is None else self._pass_on(self._upload, chunk)
 
     def on_connection_close(self) -> None:
@@ -86,7 +97,15 @@ class FileHandler(ApiHandler):
         try:
             await upload.send(chunk)
         except Exception as problem:  # noqa: BLE001 -- whatever it is, it is answered
-            # Refused while gigabytes may still be on their way: answered at once, which ends the connection.
+            self._refusal = problem
+            self._drop(chunk)
+
+    def _drop(self, chunk: bytes) -> None:
+        """Read on for a while, because many clients hear a refusal only when they have sent all; but not for ever:
+        the answer then comes at once, and ends the connection."""
+        self._dropped += len(chunk)
+        problem = self._refusal
+        if self._dropped > self.guest.config.max_body and problem is not None:
             self.send_error(500, exc_info=(type(problem), problem, problem.__traceback__))
 
     def _describe(self, info: FileInfo) -> None:

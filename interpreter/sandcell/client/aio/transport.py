@@ -148,9 +148,12 @@ class AsyncTransport:
         chunks: AsyncIterator[bytes] | None,
         sooner: float | None,
     ) -> Head:
-        await connection.send(connection.conversation.begin(request), self._by(request, sooner))
-        if chunks is not None:
-            await self._upload(connection, chunks)
+        try:
+            await connection.send(connection.conversation.begin(request), self._by(request, sooner))
+            if chunks is not None:
+                await self._upload(connection, chunks)
+        except Cut:
+            pass  # the guest may have refused before it had read all: if so, its answer is there and says why
         head = await connection.next_part(self._by(request, sooner))
         if not isinstance(head, Head):
             raise Cut("the answer has no head")
@@ -161,14 +164,9 @@ class AsyncTransport:
         return own if sooner is None else min(own, sooner)
 
     async def _upload(self, connection: _Connection, chunks: AsyncIterator[bytes]) -> None:
-        try:
-            async for chunk in chunks:
-                deadline = time.monotonic() + self.reply_timeout
-                await connection.send(connection.conversation.chunk(chunk), deadline)
-            deadline = time.monotonic() + self.reply_timeout
-            await connection.send(connection.conversation.end(), deadline)
-        except Cut:
-            return  # the guest has refused already, and its answer says why: that is read next
+        async for chunk in chunks:
+            await connection.send(connection.conversation.chunk(chunk), time.monotonic() + self.reply_timeout)
+        await connection.send(connection.conversation.end(), time.monotonic() + self.reply_timeout)
 
     async def _accept(self, answer: AsyncAnswer) -> AsyncAnswer:
         if answer.head.status < 400:

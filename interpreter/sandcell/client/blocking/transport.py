@@ -149,9 +149,12 @@ class Transport:
         chunks: Iterator[bytes] | None,
         sooner: float | None,
     ) -> Head:
-        connection.send(connection.conversation.begin(request), self._by(request, sooner))
-        if chunks is not None:
-            self._upload(connection, chunks)
+        try:
+            connection.send(connection.conversation.begin(request), self._by(request, sooner))
+            if chunks is not None:
+                self._upload(connection, chunks)
+        except Cut:
+            pass  # the guest may have refused before it had read all: if so, its answer is there and says why
         head = connection.next_part(self._by(request, sooner))
         if not isinstance(head, Head):
             raise Cut("the answer has no head")
@@ -162,14 +165,9 @@ class Transport:
         return own if sooner is None else min(own, sooner)
 
     def _upload(self, connection: _Connection, chunks: Iterator[bytes]) -> None:
-        try:
-            for chunk in chunks:
-                deadline = time.monotonic() + self.reply_timeout
-                connection.send(connection.conversation.chunk(chunk), deadline)
-            deadline = time.monotonic() + self.reply_timeout
-            connection.send(connection.conversation.end(), deadline)
-        except Cut:
-            return  # the guest has refused already, and its answer says why: that is read next
+        for chunk in chunks:
+            connection.send(connection.conversation.chunk(chunk), time.monotonic() + self.reply_timeout)
+        connection.send(connection.conversation.end(), time.monotonic() + self.reply_timeout)
 
     def _accept(self, answer: Answer) -> Answer:
         if answer.head.status < 400:
