@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from sandcell.events import Truncated
-from sandcell_kernel.wire import BadMessage
+from sandcell_kernel.wire import BadMessage, TooComplex
 
 if TYPE_CHECKING:
     from sandcell_kernel.wire import Message
@@ -32,6 +32,9 @@ __all__ = [
 
 VALUE_MIME = "application/vnd.sandcell.value+json"
 _PIECE = 64 * 2**10  # characters of one entry of output
+_MAX_LOOSE = (
+    4 * 2**20
+)  # bytes that are read a second time, by a decoder that forgives and takes ten times as much
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,17 +104,30 @@ class Bundle:
 
 
 def content_of(message: Message) -> dict[str, Any]:
-    """Return the content; text that is no valid UTF-8 with marks in its place, {} where it is no object at all."""
+    """Return the content; text that is no valid UTF-8 with marks in its place, {} where it is no object at all.
+
+    Content that would be too large in memory is that of a display whose text says so.
+    """
     try:
         return message.body()
+    except TooComplex as problem:
+        return _left_out(message, str(problem))
     except BadMessage:
         pass  # Python's json sends lone surrogates and worse, which a strict decoder refuses
+    if len(message.content) > _MAX_LOOSE:
+        return _left_out(message, "it is no valid JSON")
     try:
         loose: object = json.loads(message.content.decode("utf-8", "replace"))
         clean = _without_surrogates(loose)
     except (ValueError, RecursionError):
         return {}
     return cast("dict[str, Any]", clean) if isinstance(clean, dict) else {}
+
+
+def _left_out(message: Message, why: str) -> dict[str, Any]:
+    size = len(message.content)
+    text = f"[{size} bytes left out: {why}]"
+    return {"data": {"text/plain": text}, "metadata": {"sandcell": {"left_out": size}}}
 
 
 def split_text(text: str) -> list[str]:

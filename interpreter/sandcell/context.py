@@ -366,4 +366,5 @@ class Contexts:
     def _kernel_request(self, request: CreateContext) -> KernelRequest:
         env = merge_env(self._env, request.env)
         cwd = os.path.join(self._workdir, request.cwd)
-        return KernelRequest(env=env, cwd=cwd, max_frame=self._config.max_message)
+        # A message may have as much of buffers as of JSON.
+        return KernelRequest(env=env, cwd=cwd, max_frame=self._config.max_message // 2)

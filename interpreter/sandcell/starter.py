@@ -28,7 +28,7 @@ _ANSWER_SIZE = 64 * 2**10
 class KernelRequest:
     """What the interpreter is to be born with: its whole environment, its folder, its bounds.
 
-    `max_frame` is how many bytes one part of a message may have.
+    `max_frame` is how many bytes of JSON one message may have, and how many of buffers.
     """
 
     env: Mapping[str, str]

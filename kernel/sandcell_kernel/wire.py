@@ -25,6 +25,7 @@ __all__ = [
     "Message",
     "RequestKey",
     "Signer",
+    "TooComplex",
     "new_header",
     "new_message",
 ]
@@ -33,11 +34,18 @@ Channel = Literal["shell", "control", "iopub", "stdin"]  # the heartbeat carries
 
 PROTOCOL_VERSION = "5.5"
 DELIMITER = b"<IDS|MSG>"
+MAX_ITEMS = (
+    500_000  # commas and opening brackets of what is decoded: in memory each is a hundred times its text
+)
 EMPTY = b"{}"
 
 
 class BadMessage(ValueError):
     """Frames that are no Jupyter message, or whose signature is wrong."""
+
+
+class TooComplex(BadMessage):
+    """JSON that would be many times its own size in memory."""
 
 
 class RequestKey(NamedTuple):
@@ -132,7 +140,7 @@ class Message:
         return self.parent.msg_id if self.parent is not None else ""
 
     def body(self) -> dict[str, Any]:
-        """The decoded content. Raises BadMessage where it is no JSON object."""
+        """The decoded content. Raises BadMessage where it is no JSON object, TooComplex where it is too large a one."""
         if self._content is None:
             self._content = _decode_object(self.content, "content")
         return self._content
@@ -182,6 +190,8 @@ class ChannelMessage(NamedTuple):
 
 
 def _decode_object(text: bytes, what: str) -> dict[str, Any]:
+    if len(text) > MAX_ITEMS and sum(map(text.count, (b",", b"[", b"{"))) > MAX_ITEMS:
+        raise TooComplex(f"the {what} holds more than {MAX_ITEMS} values")
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
     except _UNREADABLE as problem:

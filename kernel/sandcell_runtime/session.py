@@ -1,35 +1,63 @@
-"""Messages that are too large for the guest never leave the process: a frame over its bound would cost the kernel.
+"""Messages that are too large for the guest never leave the process: one over its bound would cost the kernel.
 
 What a user sees is made smaller and says so; anything else raises in the code that wanted to send it.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from jupyter_client.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["BoundedSession", "TooLargeToSend"]
 
 _SHOWN = 1000  # characters of an error's value that are kept
+_FRAME_COST = 64  # bytes that the reader counts for each frame beside its data
+_OWN_FRAMES = (
+    3  # delimiter, signature and topic, at least one of which is not among those that are counted here
+)
 
 
 class TooLargeToSend(ValueError):
-    """A message of this kernel has a part that is larger than what its reader takes."""
+    """A message of this kernel is larger than what its reader takes."""
 
 
 class BoundedSession(Session):
-    """A session none of whose frames is longer than `max_frame` bytes."""
+    """A session whose messages have at most `max_frame` bytes of JSON, and as many again of buffers."""
 
-    max_frame = 64 * 2**20
+    max_frame = 32 * 2**20
+
+    def send(
+        self,
+        stream: Any,
+        msg_or_type: Any,
+        content: Any = None,
+        parent: Any = None,
+        ident: Any = None,
+        buffers: Any = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> dict[str, Any] | None:
+        attached: Sequence[Any] = buffers or _buffers_of(msg_or_type)
+        size = sum(memoryview(each).nbytes + _FRAME_COST for each in attached)
+        if size > self.max_frame:
+            raise TooLargeToSend(f"{size} bytes of buffers: a message may have {self.max_frame}")
+        return super().send(stream, msg_or_type, content, parent, ident, buffers, *args, **kwargs)
 
     def serialize(self, msg: dict[str, Any], ident: list[bytes] | bytes | None = None) -> list[bytes]:
         frames = super().serialize(msg, ident)
-        longest = max(map(len, frames))
-        if longest <= self.max_frame:
+        size = sum(map(len, frames))
+        if size + _FRAME_COST * (len(frames) + _OWN_FRAMES) <= self.max_frame:
             return frames
-        smaller = _smaller(msg["content"], longest, self.max_frame)
+        smaller = _smaller(msg["content"], size, self.max_frame)
         return super().serialize({**msg, "content": smaller, "metadata": {}}, ident)
+
+
+def _buffers_of(message: object) -> Sequence[Any]:
+    return cast("dict[str, Any]", message).get("buffers") or () if isinstance(message, dict) else ()
 
 
 def _smaller(content: dict[str, Any], size: int, limit: int) -> dict[str, Any]:

@@ -181,6 +181,18 @@ def test_what_the_runtime_left_out_is_told() -> None:
     assert events[2] == Truncated(stream="result", bytes=9, total_bytes=9)
 
 
+@pytest.mark.parametrize(
+    "content",
+    [b'{"data": {"a": [' + b"[]," * 600_000 + b'0]}, "metadata": {}}', b'{"data": "' + b"\xff" * 5_000_000],
+    ids=["too complex", "too long to be forgiven"],
+)
+def test_a_display_that_would_be_huge_in_memory_is_left_out(content: bytes) -> None:
+    added, cut = run(raw("iopub", "display_data", content))[1:]
+    assert isinstance(added, ResultAdded)
+    assert f"{len(content)} bytes left out" in added.data["text/plain"]
+    assert cut == Truncated(stream="result", bytes=len(content), total_bytes=len(content))
+
+
 def test_bounds_count_bytes() -> None:
     assert not any(isinstance(event, Truncated) for event in run(display({"text/plain": "é" * 500})))
     assert any(isinstance(event, Truncated) for event in run(display({"text/plain": "é" * 501})))

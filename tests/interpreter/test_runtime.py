@@ -398,8 +398,11 @@ def test_an_error_too_large_to_send_is_cut(kernel: RealKernel) -> None:
         assert (told["ename"], len(told["evalue"])) == ("ValueError", 1000)
 
 
-def test_a_message_too_large_to_send_is_an_error_of_its_sender(kernel: RealKernel) -> None:
-    ran = kernel.run("import comm; comm.create_comm(target_name='t', data='x' * 3_000_000)")
+@pytest.mark.parametrize(
+    "what", ["data='x' * 3_000_000", "buffers=[b'x' * 2**19] * 3", "buffers=[b''] * 20_000"]
+)
+def test_a_message_too_large_to_send_is_an_error_of_its_sender(kernel: RealKernel, what: str) -> None:
+    ran = kernel.run(f"import comm; comm.create_comm(target_name='t', {what})")
     assert ran.reply["ename"] == "TooLargeToSend"
     assert kernel.run("1").reply["status"] == "ok"
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandcell_kernel.wire import BadMessage, Message, Signer, new_message
+from sandcell_kernel.wire import BadMessage, Message, Signer, TooComplex, new_message
 
 KEY = b"secret"
 REQUEST = new_message("execute_request", {"code": "1"}, session="s", metadata={"a": 1}, buffers=[b"\x00\xff"])
@@ -86,6 +86,18 @@ def test_content_that_is_no_object_is_refused(content: bytes) -> None:
         Message(REQUEST.header, content=content).body()
     with pytest.raises(BadMessage):
         Message(REQUEST.header, metadata=content).meta()
+
+
+@pytest.mark.parametrize("item", [b"[],", b"{},", b'"a":1,'], ids=["lists", "objects", "names"])
+def test_content_that_would_be_huge_in_memory_is_not_decoded(item: bytes) -> None:
+    brackets = b'{"x":[%s0]}' if item != b'"a":1,' else b'{%s"b":0}'
+    with pytest.raises(TooComplex):
+        Message(REQUEST.header, content=brackets % (item * 600_000)).body()
+
+
+def test_content_that_is_long_and_simple_is_decoded() -> None:
+    text = "x, [" * 50_000 + "y" * 2_000_000
+    assert new_message("stream", {"text": text}, session="s").body() == {"text": text}
 
 
 def test_content_may_be_replaced_alone() -> None:
