@@ -208,7 +208,7 @@ class KernelApp(IPKernelApp):
 def make_app(connection: Mapping[str, Any], settings: Mapping[str, Any]) -> KernelApp:
     """Return the application with every socket bound and its threads running; `start()` serves until the end.
 
-    `connection` is a connection file's content. `settings`: `max_frame`, bytes that a part of a message may have.
+    `connection` is a connection file's content. `settings`: `max_frame`, bytes of JSON, and of buffers, that one message may have.
     """
     app = KernelApp.instance()
     app.session = BoundedSession(parent=app, key=str(connection["key"]).encode())
