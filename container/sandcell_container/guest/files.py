@@ -12,17 +12,15 @@ import json
 import os
 import socket
 import stat
-import struct
 import sys
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import msgspec
 
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.file_info import FileInfo
-from sandcell_container.guest.spawn import Start
+from sandcell_container.guest.files_link import Answer, Nonsense, WorkerLink, worker_start
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -34,12 +32,8 @@ __all__ = ["Files", "ReadableFile"]
 
 _T = TypeVar("_T")
 
-# Read while the guest is imported: once it has entered a sandbox it no longer sees its own files.
-_WORKER = Path(__file__).with_name("files_worker.py").read_text("utf-8")
-_LONGEST_RECORD = 2**18
 _LONGEST_PATH = 4095  # PATH_MAX without its NUL
 _CHUNK = 2**18
-_FDS_AT_MOST = 1
 
 
 class ReadableFile:
@@ -88,7 +82,7 @@ class Files:
         self._boot = boot
         self._deadline_s = deadline_s
         self._one_at_a_time = asyncio.Lock()
-        self._link: _Link | None = None
+        self._link: WorkerLink | None = None
         self._group: asyncio.TaskGroup | None = None
 
     async def __aenter__(self) -> Self:
@@ -185,7 +179,7 @@ class Files:
 
     # the worker
 
-    async def _ask(self, verb: str, path: str, **more: object) -> _Answer:
+    async def _ask(self, verb: str, path: str, **more: object) -> Answer:
         """Put one request to the worker; whoever gets the answer closes it."""
         request = json.dumps({"do": verb, "path": self._absolute(path), **more}).encode()
         async with self._one_at_a_time:
@@ -193,7 +187,7 @@ class Files:
             try:
                 async with asyncio.timeout(self._deadline_s):
                     answer = await link.ask(request)
-            except (TimeoutError, OSError, _Nonsense) as problem:
+            except (TimeoutError, OSError, Nonsense) as problem:
                 self._drop()
                 raise error(
                     ErrorCode.UNREACHABLE,
@@ -221,7 +215,7 @@ class Files:
             raise _error_of(errno.ENAMETOOLONG, path)
         return full
 
-    async def _connect(self) -> _Link:
+    async def _connect(self) -> WorkerLink:
         if self._link is not None and self._link.is_usable():
             return self._link
         self._drop()
@@ -232,17 +226,17 @@ class Files:
             except BaseException:
                 ours.close()
                 raise
-        self._link = _Link(ours, job)
+        self._link = WorkerLink(ours, job)
         return self._link
 
     async def _start(self, stdin: int) -> Job:
         """Start the worker by the guest's own interpreter, which user code cannot write, where the user may run it."""
         try:
-            return await self._spawner.start(_worker_start(sys.executable, stdin))
+            return await self._spawner.start(worker_start(sys.executable, stdin))
         except SandcellError as problem:
             if problem.code != ErrorCode.INVALID_ARGUMENT:
                 raise
-            return await self._spawner.start(_worker_start(self._boot.python, stdin))
+            return await self._spawner.start(worker_start(self._boot.python, stdin))
 
     def _drop(self) -> None:
         if self._link is not None:
@@ -260,130 +254,6 @@ class _WritePlan(msgspec.Struct, frozen=True):
     temporary: str
     target: str
     mode: int | None
-
-
-class _Nonsense(Exception):
-    """The worker said what no worker of ours says."""
-
-
-class _Answer:
-    """What the worker said: `number` is an errno, 0 for success; `kind` what a path is that is no regular file."""
-
-    def __init__(self, fds: list[int]) -> None:
-        self._fds = fds
-        self.data: object = None
-        self.parts: list[object] = []
-        self.number = 0
-        self.kind = ""
-
-    @property
-    def fd(self) -> int:
-        """The open file, -1 where there is none."""
-        return self._fds[0] if self._fds else -1
-
-    def take_fd(self) -> int:
-        return self._fds.pop()
-
-    def close(self) -> None:
-        while self._fds:
-            os.close(self._fds.pop())
-
-
-class _Link:
-    """One live worker: its process, and our end of its socket."""
-
-    def __init__(self, sock: socket.socket, job: Job) -> None:
-        self._sock = sock
-        self._job = job
-        sock.settimeout(0.0)
-
-    def is_usable(self) -> bool:
-        """Whether the worker is there and owes nothing: one that died has closed its end."""
-        try:
-            self._sock.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        return False
-
-    async def ask(self, request: bytes) -> _Answer:
-        """Send one request and gather its answer. Raises OSError or _Nonsense."""
-        self._sock.send(request)
-        parts: list[object] = []
-        while True:
-            said, fds = await self._receive()
-            answer = _Answer(fds)
-            try:
-                match said:
-                    case {"part": [*entries]}:
-                        parts += entries
-                    case {"errno": int(number), **more} if number > 0:
-                        answer.number, answer.kind = number, str(more.get("is", ""))[:80]
-                        return answer
-                    case {"ok": data}:
-                        answer.data, answer.parts = data, parts
-                        return answer
-                    case _:
-                        raise _Nonsense
-            finally:
-                if answer.data is None:
-                    answer.close()
-
-    def close(self) -> None:
-        self._sock.close()
-        self._job.start_kill(0.0, lambda _: None)
-
-    async def _receive(self) -> tuple[dict[str, Any], list[int]]:
-        while True:
-            try:
-                return _parse(self._sock)
-            except BlockingIOError:
-                await _readable(self._sock.fileno())
-
-
-async def _readable(fd: int) -> None:
-    loop = asyncio.get_running_loop()
-    ready: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(fd, _wake, ready)
-    try:
-        await ready
-    finally:
-        loop.remove_reader(fd)
-
-
-def _wake(ready: asyncio.Future[None]) -> None:
-    if not ready.done():
-        ready.set_result(None)
-
-
-def _parse(sock: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Return one record and the descriptors that came with it. Raises BlockingIOError where there is none yet."""
-    message, ancillary, flags, _ = sock.recvmsg(
-        _LONGEST_RECORD, socket.CMSG_SPACE(4 * _FDS_AT_MOST), socket.MSG_CMSG_CLOEXEC
-    )
-    fds = [
-        fd
-        for level, kind, data in ancillary
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS
-        for fd in struct.unpack(f"{len(data) // 4}i", data[: len(data) // 4 * 4])
-    ]
-    try:
-        if not message:
-            raise ConnectionResetError(errno.ECONNRESET, "its end is closed")
-        if flags & socket.MSG_TRUNC:
-            raise _Nonsense
-        said = json.loads(message)
-        if not isinstance(said, dict):
-            raise _Nonsense
-    except (ValueError, RecursionError, OSError, _Nonsense) as problem:
-        _Answer(fds).close()
-        raise problem if isinstance(problem, OSError) else _Nonsense from problem
-    return cast("dict[str, Any]", said), fds
-
-
-def _worker_start(python: str, stdin: int) -> Start:
-    return Start(argv=(python, "-I", "-S", "-c", _WORKER), env={}, cwd="/", stdin=stdin)
 
 
 def _believe(data: object, shape: type[_T]) -> _T:
@@ -416,7 +286,7 @@ def _write_all(fd: int, data: bytes, path: str) -> None:
 def _what_happened(problem: Exception, deadline_s: float) -> str:
     if isinstance(problem, TimeoutError):
         return f"the worker for files took more than {deadline_s:g} s and was ended"
-    if isinstance(problem, _Nonsense):
+    if isinstance(problem, Nonsense):
         return "the worker for files said nonsense and was ended"
     return "the worker for files died"
 

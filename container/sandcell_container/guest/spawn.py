@@ -6,18 +6,17 @@ The one module that knows the spawner's protocol, which its own docstring fixes.
 from __future__ import annotations
 
 import asyncio
-import errno
 import itertools
 import os
 import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Self
 
 from sandcell_container.errors import ErrorCode, error
+from sandcell_container.guest.start import Start, encode_start, start_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -31,21 +30,7 @@ Scope = Literal["process", "group", "tree"]
 _SHORT = 2**16  # longer requests go as a memfd: one record has to fit into the socket's buffer
 _MAX_RECORD = 2**17
 _MAX_QUEUE = 256  # requests that the spawner has not taken yet
-_HARD_S = 5.0  # what the spawner lets a tree die in after SIGKILL, before it answers anyway
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """One process to start. `argv[0]` is looked up in the PATH of `env` when it has no slash; `env` is the whole
-    environment; `cwd` is absolute. The descriptors are the caller's own, who closes them when the start returned;
-    None is /dev/null. The process gets no other descriptor, and a session of its own."""
-
-    argv: tuple[str, ...]
-    env: Mapping[str, str]
-    cwd: str
-    stdin: int | None = None
-    stdout: int | None = None
-    stderr: int | None = None
+_HARD_S = 2.0  # what the spawner lets a tree die in after SIGKILL, before it answers anyway
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +95,7 @@ class Job:
     async def kill_tree(self, grace_s: float = 0.0) -> int:
         """End the tree: SIGTERM, `grace_s` seconds, SIGKILL; without a grace SIGKILL at once.
 
-        Returns how many processes were signalled, when none is left, or 5 s after SIGKILL when one cannot die.
+        Returns how many processes were signalled, when none is left, or 2 s after SIGKILL when one cannot die.
         Cancelling does not take it back.
 
         Raises:
@@ -222,13 +207,13 @@ class Spawner:
             raise error(ErrorCode.START_FAILED, f"the process {pid} ended before it was owned") from None
 
     async def _start(self, verb: str, start: Start) -> Job:
-        fields = _encode_start(start)
+        fields = encode_start(start)
         stdio = ((b"0", start.stdin), (b"1", start.stdout), (b"2", start.stderr))
         fds = [fd for _, fd in stdio if fd is not None]
         try:
             return await self._begin(verb, [b"".join(n for n, fd in stdio if fd is not None), *fields], fds)
         except _NotStarted as failed:
-            raise _start_error(failed.number, failed.step, start) from None
+            raise start_error(failed.number, failed.step, start) from None
 
     async def _begin(self, verb: str, fields: Sequence[bytes], fds: Sequence[int]) -> Job:
         job_id = f"j{next(self._numbers)}"
@@ -416,98 +401,3 @@ def _fail(
 def _close_all(fds: Iterable[int]) -> None:
     for fd in fds:
         os.close(fd)
-
-
-# --- starts: checked, encoded, and what is said when they fail
-
-
-def _encode_start(start: Start) -> list[bytes]:
-    """Return the fields of a start from CWD on. Raises as `Spawner.start` does for what is wrong with the words."""
-    if not start.argv or not start.argv[0]:
-        raise error(ErrorCode.INVALID_ARGUMENT, "the command names no program")
-    for name in start.env:
-        if not name or "=" in name or "\0" in name:
-            raise error(
-                ErrorCode.INVALID_ENV_NAME,
-                f"{name[:80]!r} cannot be the name of a variable",
-                hint="at least one character, and neither = nor NUL",
-            )
-    if not start.cwd.startswith("/"):
-        raise error(ErrorCode.INVALID_ARGUMENT, f"the folder {start.cwd[:80]!r} is not absolute")
-    cwd = _encode(start.cwd, "the folder")
-    argv = [_encode(argument, "an argument") for argument in start.argv]
-    env = [_encode(f"{name}={value}", f"the variable {name[:80]!r}") for name, value in start.env.items()]
-    return [cwd, b"%d" % len(argv), *argv, *env]
-
-
-def _encode(text: str, what: str) -> bytes:
-    """Return the bytes of `text`, as PEP 383 has it: lone surrogates stand for bytes that are not UTF-8."""
-    if "\0" in text:
-        raise error(
-            ErrorCode.INVALID_ARGUMENT, f"{what} holds a NUL character", hint="no command can take one"
-        )
-    try:
-        return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError as problem:
-        raise error(ErrorCode.INVALID_ARGUMENT, f"{what} is no text: {problem.reason}") from None
-
-
-def _start_error(number: int, step: str, start: Start) -> SandcellError:
-    """Translate what the system said about a start."""
-    details = {"errno": errno.errorcode.get(number, str(number)), "step": step}
-    if step == "cwd":
-        code, message, hint = _CWD_PROBLEMS.get(number, _OTHER_CWD_PROBLEM)
-    else:
-        code, message, hint = _EXEC_PROBLEMS.get(number, _OTHER_EXEC_PROBLEM)
-    message = message.format(cwd=start.cwd[:200], program=start.argv[0][:200], reason=os.strerror(number))
-    return error(code, message, hint=hint, details=details, retryable=True if number in _TRANSIENT else None)
-
-
-_TRANSIENT = frozenset({errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ETXTBSY})
-_Problem = tuple[ErrorCode, str, str]
-_OTHER_CWD_PROBLEM: _Problem = (ErrorCode.CWD_NOT_FOUND, "cannot enter {cwd!r}: {reason}", "")
-_CWD_PROBLEMS: dict[int, _Problem] = {
-    errno.ENOENT: (
-        ErrorCode.CWD_NOT_FOUND,
-        "there is no folder {cwd!r}",
-        "make it first, or name another cwd",
-    ),
-    errno.ENOTDIR: (ErrorCode.CWD_NOT_FOUND, "{cwd!r} is no folder", "name a folder as cwd"),
-    errno.EACCES: (ErrorCode.PERMISSION_DENIED, "the user may not enter {cwd!r}", "name another cwd"),
-}
-_OTHER_EXEC_PROBLEM: _Problem = (ErrorCode.START_FAILED, "{program!r} did not start: {reason}", "")
-_EXEC_PROBLEMS: dict[int, _Problem] = {
-    errno.ENOENT: (
-        ErrorCode.INVALID_ARGUMENT,
-        "no program {program!r}",
-        "look at the spelling, at PATH, and at the interpreter that its first line names",
-    ),
-    errno.ENOTDIR: (ErrorCode.INVALID_ARGUMENT, "no program {program!r}", "a part of its path is no folder"),
-    errno.EACCES: (
-        ErrorCode.INVALID_ARGUMENT,
-        "{program!r} may not be executed",
-        "chmod +x, or start it by its interpreter",
-    ),
-    errno.ENOEXEC: (
-        ErrorCode.INVALID_ARGUMENT,
-        "{program!r} is no program",
-        "a script needs a first line such as #!/bin/sh",
-    ),
-    errno.E2BIG: (
-        ErrorCode.INVALID_ARGUMENT,
-        "the arguments and the environment of {program!r} are too long",
-        "one argument or variable may have 128 KiB; pass more by stdin or a file",
-    ),
-    errno.ENAMETOOLONG: (ErrorCode.INVALID_ARGUMENT, "the name of the program is too long", ""),
-    errno.ELOOP: (ErrorCode.INVALID_ARGUMENT, "{program!r} is a loop of symbolic links", ""),
-    errno.EAGAIN: (
-        ErrorCode.START_FAILED,
-        "{program!r} did not start: the process limit of the sandbox is reached",
-        "end some of its processes",
-    ),
-    errno.EMFILE: (
-        ErrorCode.START_FAILED,
-        "{program!r} did not start: the spawner has too many open files",
-        "end some of the sandbox's processes",
-    ),
-}

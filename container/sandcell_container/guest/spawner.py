@@ -58,7 +58,7 @@ MARKER_CAPABILITIES = (CAP_SYS_PTRACE, CAP_SYS_ADMIN)
 
 LONGEST_MESSAGE = 2**17  # longer ones come as a memfd
 USER_OOM_SCORE = 500  # user code goes first when memory is short
-HARD_S = 5.0  # what a tree gets to die after SIGKILL before the answer is given anyway
+HARD_S = 2.0  # what a tree gets to die after SIGKILL before the answer is given anyway
 AGAIN_MS = 5  # until the next look, when processes came and went during every scan of the last one
 IDLE_MS = 5  # without work for so long, a keeper is made in advance
 SCANS = 5
@@ -624,6 +624,7 @@ class Kept:
         self.ended = ""
         self.done = False
         self.kills: dict[str, float] = {}  # calls that it has not answered, and until when it should
+        self.overdue: set[str] = set()
         self.lists: set[str] = set()
 
 
@@ -783,7 +784,7 @@ class Relay:
 
     def bury(self, kept: Kept) -> None:
         """A keeper was reaped: hear its last words; a job that it did not see to its end is bereft."""
-        while kept.channel.fd in self.by_fd and self.relay(kept):
+        while self.by_fd.get(kept.channel.fd) is kept and self.relay(kept):
             continue
         if kept is self.spare:
             self.spare = None
@@ -821,7 +822,7 @@ class Relay:
 
     def answer_for(self, kept: Kept, *, killed: int) -> None:
         """Answer what came too late for a keeper that has ended."""
-        for call in kept.kills:
+        for call in (*kept.kills, *kept.overdue):
             self.channel.send(f"killed {call} {killed}")
         for call in kept.lists:
             self.channel.send(f"pids {call}")
@@ -831,7 +832,8 @@ class Relay:
         now = time.monotonic()
         for kept in self.jobs.values():
             if any(until <= now for until in kept.kills.values()):
-                kept.kills = dict.fromkeys(kept.kills, float("inf"))
+                kept.overdue.update(kept.kills)
+                kept.kills.clear()
                 signal_process(kept.pid, signal.SIGKILL)
 
     def end(self) -> None:
