@@ -66,6 +66,10 @@ class Engine(Protocol):
         """End the sandbox and everything in it, then forget it and its files. Removing twice is fine."""
         ...
 
+    def await_end(self, sandbox_id: str, *, timeout: float) -> None:
+        """Return when the sandbox has ended by itself, as it does without a lease, or `timeout` seconds later."""
+        ...
+
     def close(self) -> None:
         """Give back what this engine object holds; sandboxes whose owner it is end as they were asked to."""
         ...

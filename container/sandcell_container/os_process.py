@@ -6,14 +6,15 @@ import os
 import select
 import signal
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Generator, Iterable
 
-__all__ = ["OsProcess", "boot_id", "end_processes"]
+__all__ = ["OsProcess", "await_ends", "boot_id", "end_processes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +54,25 @@ def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
+def await_ends(processes: Iterable[OsProcess], *, timeout: float) -> list[OsProcess]:
+    """Wait until `processes` have ended, `timeout` seconds at most; returns those still there."""
+    with _opened(processes) as handles:
+        return [handles[handle] for handle in _wait(handles, timeout)]
+
+
 def end_processes(processes: Iterable[OsProcess], *, timeout: float) -> list[OsProcess]:
     """Kill `processes` and wait for their ends, `timeout` seconds at most; returns those still there."""
-    handles = {handle: process for process in processes if (handle := process.open()) is not None}
-    try:
+    with _opened(processes) as handles:
         for handle in handles:
             _kill(handle)
         return [handles[handle] for handle in _wait(handles, timeout)]
+
+
+@contextmanager
+def _opened(processes: Iterable[OsProcess]) -> Generator[dict[int, OsProcess]]:
+    handles = {handle: process for process in processes if (handle := process.open()) is not None}
+    try:
+        yield handles
     finally:
         for handle in handles:
             os.close(handle)

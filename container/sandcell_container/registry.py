@@ -27,7 +27,7 @@ from sandcell_container.engine import Record
 from sandcell_container.errors import ErrorCode, error
 from sandcell_container.file_tree import remove_tree
 from sandcell_container.ids import check_id
-from sandcell_container.os_process import OsProcess, boot_id, end_processes
+from sandcell_container.os_process import OsProcess, await_ends, boot_id, end_processes
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -134,6 +134,13 @@ class Registry:
             buried = _read(grave)
             if buried is None or not _end(buried):
                 remove_tree(grave)
+
+    def await_end(self, sandbox_id: str, *, timeout: float) -> None:
+        """Return when the processes of the sandbox have ended by themselves, or `timeout` seconds later."""
+        with self._locked():
+            entry = _read(self._state / sandbox_id) if _is_plain(sandbox_id) else None
+        if entry is not None and entry.boot == boot_id():
+            await_ends(entry.processes, timeout=timeout)
 
     def remove(self, sandbox_id: str) -> None:
         """End the sandbox and remove all of it; one that does not exist is fine.

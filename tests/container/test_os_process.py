@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sandcell_container.os_process import OsProcess, boot_id, end_processes
+from sandcell_container.os_process import OsProcess, await_ends, boot_id, end_processes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,6 +44,13 @@ def test_what_does_not_end_in_time_is_returned(sleeper: subprocess.Popen[bytes])
     process = OsProcess.of(sleeper.pid)
     assert end_processes([process], timeout=0) in ([process], [])
     assert end_processes([process], timeout=5) == []
+
+
+def test_an_end_is_waited_for_without_being_made(sleeper: subprocess.Popen[bytes]) -> None:
+    process = OsProcess.of(sleeper.pid)
+    assert await_ends([process], timeout=0) == [process]
+    sleeper.kill()
+    assert await_ends([process], timeout=5) == []
 
 
 def test_names_that_look_like_fields_do_not_confuse() -> None:

@@ -57,6 +57,9 @@ class TableEngine:
     def remove(self, sandbox_id: str) -> None:
         """Nothing to end."""
 
+    def await_end(self, sandbox_id: str, *, timeout: float) -> None:
+        """Nothing to wait for."""
+
     def close(self) -> None:
         """Nothing to give back."""
 

@@ -13,7 +13,7 @@ import secrets
 import select
 import socket
 import time
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -136,6 +136,11 @@ class DockerEngine:
                 _remove_container(each)
         remove_tree(self._folder / sandbox_id)
         self._mine.discard(sandbox_id)
+
+    def await_end(self, sandbox_id: str, *, timeout: float) -> None:
+        with suppress(SandcellError), self._client(timeout) as client:  # a wait that is over is an answer too
+            for each in _containers(client, _ID, sandbox_id):
+                each.wait()
 
     def close(self) -> None:
         for sandbox_id in tuple(self._mine):

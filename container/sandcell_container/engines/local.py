@@ -103,6 +103,9 @@ class LocalEngine:
         """End the sandbox and remove its files. Source: `Engine.remove`; errors: `Registry.remove`."""
         self._host.remove(sandbox_id)
 
+    def await_end(self, sandbox_id: str, *, timeout: float) -> None:
+        self._host.await_end(sandbox_id, timeout=timeout)
+
     def close(self) -> None:
         """End the sandboxes that end with this program. Source: `Engine.close`."""
         self._host.close()

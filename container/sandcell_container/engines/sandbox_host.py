@@ -95,6 +95,9 @@ class SandboxHost:
     def remove(self, sandbox_id: str) -> None:
         self._registry.remove(sandbox_id)
 
+    def await_end(self, sandbox_id: str, *, timeout: float) -> None:
+        self._registry.await_end(sandbox_id, timeout=timeout)
+
     def close(self) -> None:
         """End the sandboxes that end with this program, and remove the files of those that leave none."""
         with self._lock:

@@ -32,7 +32,6 @@ __all__ = ["Creation", "Host", "OpenEngine", "guest_command", "the_host"]
 _NOT_FOR_GUESTS = {"state_dir", "token", "url"}
 
 _PAUSE_S = 0.02
-_STOP_S = 10.0
 
 ENGINES = ("local", "process", "docker")  # the cheapest to ask first
 
@@ -87,18 +86,6 @@ class Host:
                 )
             time.sleep(_PAUSE_S)
         return found
-
-    def await_stop(self, engine: Engine, sandbox_id: str) -> None:
-        """Return when a sandbox that nobody holds any more has ended, or `config.kill_grace` and 10 s later.
-
-        A look every 20 ms: engines tell nobody of an end.
-        """
-        deadline = time.monotonic() + self.config.kill_grace + _STOP_S
-        while time.monotonic() < deadline:
-            found = [each for each in engine.list() if each.id == sandbox_id]
-            if not found or found[0].status != "running":
-                return
-            time.sleep(_PAUSE_S)
 
     def records(self) -> list[Found]:
         """Return the sandboxes of this machine, each with its engine."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Self, Unpack
 
 import msgspec
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from sandcell_container.spec import Status
 
 __all__ = ["AsyncSandbox"]
+
+_END_TIMEOUT = 12.0  # until a sandbox that nobody holds any more has ended: kill_grace and 10 s
 
 
 class AsyncSandbox:
@@ -364,8 +367,7 @@ class AsyncSandbox:
             return
         self._let_go()
         if ends and self._record.on_release == "stop":
-            host = await in_thread(the_host)
-            await in_thread(host.await_stop, self._engine, self.id)
+            await in_thread(partial(self._engine.await_end, self.id, timeout=_END_TIMEOUT))
             self._status = "stopped"
 
     @classmethod

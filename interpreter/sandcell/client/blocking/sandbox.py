@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Self, Unpack
 
 import msgspec
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
     from sandcell_container.spec import Status
 
 __all__ = ["Sandbox"]
+
+_END_TIMEOUT = 12.0  # until a sandbox that nobody holds any more has ended: kill_grace and 10 s
 
 
 class Sandbox:
@@ -363,8 +366,7 @@ class Sandbox:
             return
         self._let_go()
         if ends and self._record.on_release == "stop":
-            host = in_thread(the_host)
-            in_thread(host.await_stop, self._engine, self.id)
+            in_thread(partial(self._engine.await_end, self.id, timeout=_END_TIMEOUT))
             self._status = "stopped"
 
     @classmethod
