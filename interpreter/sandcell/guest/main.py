@@ -17,12 +17,15 @@ from typing import TYPE_CHECKING
 
 from sandcell.config import Config
 from sandcell.context import Contexts, Executions
+from sandcell.fork_server import ServerPlan
+from sandcell.fork_starter import ForkStarter
 from sandcell.guest.app import make_server
 from sandcell.guest.commands import Commands
 from sandcell.guest.fronts import Fronts, Rooms
 from sandcell.guest.leases import Leases
 from sandcell.guest.state import Guest
-from sandcell.starter import PlainStarter
+from sandcell.starter import KernelStarter, PlainStarter
+from sandcell_container.guest import spawner as spawner_program
 from sandcell_container.guest.files import Files
 from sandcell_container.guest.session import Sessions
 from sandcell_container.guest.spawn import Spawner
@@ -72,9 +75,7 @@ async def _furnish(
 ) -> Guest:
     """Make the rooms of the guest; `held` gives them back, the last one first."""
     files = await held.enter_async_context(Files(spawner, boot))
-    starter = PlainStarter(
-        spawner, python=boot.python, runtime_dir=boot.runtime_dir, timeout=config.kernel_start_timeout
-    )
+    starter = await _make_starter(held, boot, config, spawner)
     contexts = Contexts(starter, config=config, env=boot.base_env, workdir=boot.workdir)
     contexts = await held.enter_async_context(contexts)
     executions = Executions(
@@ -101,6 +102,21 @@ async def _furnish(
         fronts=await held.enter_async_context(fronts),
         group=group,
         started_at=time.time(),
+    )
+
+
+async def _make_starter(
+    held: AsyncExitStack, boot: GuestBoot, config: Config, spawner: Spawner
+) -> KernelStarter:
+    plain = PlainStarter(
+        spawner, python=boot.python, runtime_dir=boot.runtime_dir, timeout=config.kernel_start_timeout
+    )
+    if boot.trusted_python is None or not config.fork_linger:
+        return plain
+    plan = ServerPlan.of(boot, spawner_program.__file__)
+    preload = tuple(config.preload.split())
+    return await held.enter_async_context(
+        ForkStarter(spawner, plan, plain, preload=preload, linger=config.fork_linger)
     )
 
 
