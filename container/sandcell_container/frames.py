@@ -5,6 +5,7 @@ Pure, and free of asyncio: the blocking client reads frames without a loop. Sour
 
 from __future__ import annotations
 
+import re
 import struct
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,7 +15,9 @@ from sandcell_container.errors import ErrorCode, error
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["FRAME_HEAD", "LATE", "Cursor", "Entry", "FrameDecoder", "Kind", "encode_entry"]
+    from sandcell_container.errors import SandcellError
+
+__all__ = ["FRAME_HEAD", "LATE", "Cursor", "Entry", "FrameDecoder", "Kind", "encode_entry", "stale"]
 
 LATE = 1  # flag: came after the end of the run that caused it
 
@@ -39,6 +42,9 @@ class Kind(IntEnum):
     ERROR = 14
 
 
+_NUMBER = re.compile(r"\d{1,20}", re.ASCII)  # what a frame can hold
+
+
 class Cursor(NamedTuple):
     """A place between two entries: `seq` entries and `offset` payload bytes lie before it."""
 
@@ -58,14 +64,19 @@ class Cursor(NamedTuple):
         """
         head, _, tail = text.rpartition(".")
         given, _, seq = head.rpartition(".")
-        if given != epoch or not (seq.isascii() and seq.isdigit() and tail.isascii() and tail.isdigit()):
-            raise error(
-                ErrorCode.STALE_CURSOR,
-                f"the cursor {text[:80]!r} is not of this guest",
-                hint="read again from the start, without a cursor",
-                details={"epoch": epoch},
-            )
+        if given != epoch or _NUMBER.fullmatch(seq) is None or _NUMBER.fullmatch(tail) is None:
+            raise stale(text, epoch)
         return cls(epoch, int(seq), int(tail))
+
+
+def stale(cursor: str, epoch: str) -> SandcellError:
+    """Return the error of a cursor that means nothing to a journal of `epoch`."""
+    return error(
+        ErrorCode.STALE_CURSOR,
+        f"the cursor {cursor[:80]!r} is not of this guest",
+        hint="read again from the start, without a cursor",
+        details={"epoch": epoch},
+    )
 
 
 class Entry(NamedTuple):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import tempfile
 import time
@@ -24,12 +25,15 @@ from sandcell_container.frames import (
     FrameDecoder,
     Kind,
     encode_entry,
+    stale,
 )
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
 __all__ = ["LATE", "Cursor", "Entry", "FrameDecoder", "Journal", "JournalLimits", "Kind", "encode_entry"]
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,16 +59,12 @@ class _Ring:
         self._capacity = capacity
         self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 -- close() gives it back
         self._end = 0
-        self._index: deque[tuple[int, int]] = deque()  # (seq, position) every _INDEX_STEP bytes
-
-    @property
-    def first_seq(self) -> int | None:
-        """The oldest entry that is still whole, as far as the index knows."""
-        return self._index[0][0] if self._index else None
+        self._step = min(_INDEX_STEP, capacity // 8)
+        self._index: deque[tuple[int, int]] = deque()  # (seq, position) every `_step` bytes
 
     def append(self, entry: Entry) -> None:
         frame = encode_entry(entry)
-        if not self._index or self._end - self._index[-1][1] >= _INDEX_STEP:
+        if not self._index or self._end - self._index[-1][1] >= self._step:
             self._index.append((entry.seq, self._end))
         self._write(frame)
         while self._index and self._index[0][1] < self._end - self._capacity:
@@ -84,6 +84,8 @@ class _Ring:
             chunk = self._read(start, min(_READ_CHUNK, self._end - start))
             start += len(chunk)
             for entry in decoder.feed(chunk):
+                if found and entry.seq != found[-1].seq + 1:
+                    return found  # one between was too large to be spilled
                 if entry.seq > after:
                     found.append(entry)
                     size += len(entry.data) + FRAME_HEAD.size
@@ -118,6 +120,8 @@ class Journal:
         self._tail: deque[Entry] = deque()
         self._tail_size = 0
         self._ring: _Ring | None = None
+        self._disk = self._limits.disk
+        self._closed = False
         self._seq = 0
         self._offset = 0
         self._ended_at: int | None = None
@@ -134,15 +138,22 @@ class Journal:
         return Cursor(self.epoch, 0, 0)
 
     @property
+    def memory(self) -> int:
+        """How many bytes it holds in memory, bookkeeping included: its bound and one entry at most."""
+        return self._head_size + self._tail_size
+
+    @property
     def ended(self) -> bool:
         return self._ended_at is not None
 
     def append(self, kind: int, data: bytes = b"", *, flags: int = 0, moment: float | None = None) -> Entry:
-        """Add one entry and wake the followers."""
+        """Add one entry and wake the followers. After `close` nothing is kept of it."""
         self._seq += 1
         self._offset += len(data)
         entry = Entry(self._seq, self._offset, kind, flags, time.time() if moment is None else moment, data)
         cost = len(data) + _ENTRY_COST
+        if self._closed:
+            return entry
         if self._head_open and self._head_size + cost <= self._limits.head:
             self._head.append(entry)
             self._head_size += cost
@@ -165,9 +176,14 @@ class Journal:
 
         Where entries between were dropped, the first one returned is a GAP whose data is JSON
         `{"entries": n, "bytes": n}`; its `seq` and `offset` are those of the last dropped entry.
+
+        Raises:
+            InvalidRequest (STALE_CURSOR): `after` lies beyond the newest entry.
         """
-        if after.seq >= self._seq:
+        if self._closed or after.seq == self._seq:
             return []
+        if after.seq > self._seq:
+            raise stale(str(after), self.epoch)
         found = (
             self._from_head(after.seq, limit)
             or self._from_ring(after.seq, limit)
@@ -198,14 +214,13 @@ class Journal:
                 await self.changed()
 
     def close(self) -> None:
-        """Give back memory and disk, and end every follower."""
+        """Give back memory and disk, and end every follower. Twice is fine."""
         self.end()
+        self._closed = True
         self._head.clear()
         self._tail.clear()
-        self._seq, self._head_size, self._tail_size = 0, 0, 0
-        if self._ring is not None:
-            self._ring.close()
-            self._ring = None
+        self._head_size, self._tail_size = 0, 0
+        self._drop_ring()
 
     async def changed(self) -> None:
         """Return after the next entry, or the end."""
@@ -227,13 +242,24 @@ class Journal:
         while self._tail_size > bound and len(self._tail) > 1:
             entry = self._tail.popleft()
             self._tail_size -= len(entry.data) + _ENTRY_COST
-            if self._limits.disk and len(entry.data) + FRAME_HEAD.size <= self._limits.disk:
+            if len(entry.data) + FRAME_HEAD.size <= self._disk:
                 self._spill(entry)
 
     def _spill(self, entry: Entry) -> None:
-        if self._ring is None:
-            self._ring = _Ring(self._limits.disk, self._limits.spill_dir)
-        self._ring.append(entry)
+        try:
+            if self._ring is None:
+                self._ring = _Ring(self._disk, self._limits.spill_dir)
+            self._ring.append(entry)
+        except OSError as problem:
+            # A full disk must not end what is recorded here: readers get a GAP for what was on it.
+            log.warning("a journal goes on without its disk: %s", problem)
+            self._drop_ring()
+            self._disk = 0
+
+    def _drop_ring(self) -> None:
+        if self._ring is not None:
+            self._ring.close()
+            self._ring = None
 
     def _from_head(self, after: int, limit: int) -> list[Entry]:
         return _take(iter(self._head[after:]), limit)  # the head holds entries 1, 2, 3, ...
