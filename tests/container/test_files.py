@@ -276,13 +276,13 @@ async def test_nothing_is_left_open(place: Place) -> None:
 
 async def test_a_spilled_output_is_a_file_of_the_users(files: Files, place: Place) -> None:
     opened: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
-    files.open_soon(f"{place.workdir}/out", opened.set_result)
+    files.open_soon(f"{place.workdir}/new/out", opened.set_result)
     fd = await opened
     assert fd is not None
     os.write(fd, b"all of it")
     os.close(fd)
-    assert await content(files, "out") == b"all of it"
-    assert (place.outside / "out").stat().st_uid == place.outside.stat().st_uid
+    assert await content(files, "new/out") == b"all of it"
+    assert (place.outside / "new" / "out").stat().st_uid == place.outside.stat().st_uid
     again: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
-    files.open_soon(f"{place.workdir}/out", again.set_result)
+    files.open_soon(f"{place.workdir}/new/out", again.set_result)
     assert await again is None

@@ -154,7 +154,7 @@ class Files:
     # a SpillStore
 
     def open_soon(self, path: str, callback: Callable[[int | None], None]) -> None:
-        """Make the new file `path` and call back with a descriptor to write it, None where that failed."""
+        """Make the new file `path`, and the folders above it; call back with a descriptor to write it, or None."""
 
         async def open_it() -> None:
             fd = None

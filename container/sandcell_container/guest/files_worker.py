@@ -204,6 +204,7 @@ class Worker:
         self.send({"ok": describe_one(target)})
 
     def new(self, path: bytes, _: dict[str, Any]) -> None:
+        make_folder(os.path.dirname(path))
         self.open_new(path, {})
 
     def open_new(self, path: bytes, answer: dict[str, object]) -> None:

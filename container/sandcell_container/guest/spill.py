@@ -17,7 +17,7 @@ class SpillStore(Protocol):
     """Makes and removes files with the user's rights; `Files` is one."""
 
     def open_soon(self, path: str, callback: Callable[[int | None], None]) -> None:
-        """Make the new file `path` and call back with a descriptor to write it, None where that failed."""
+        """Make the new file `path`, and the folders above it; call back with a descriptor to write it, or None."""
         ...
 
     def remove_soon(self, path: str) -> None: ...
