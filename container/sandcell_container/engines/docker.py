@@ -24,7 +24,7 @@ from docker.types import LogConfig, Mount
 
 from sandcell_container.engine import Probe, Record
 from sandcell_container.engines.boot import Place, new_boot
-from sandcell_container.engines.docker_failure import RUNTIME_IMAGE, failure_of
+from sandcell_container.engines.docker_daemon import RUNTIME_IMAGE, check_daemon, failure_of
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.file_tree import remove_tree
 from sandcell_container.guest.boot import GuestBoot
@@ -107,14 +107,14 @@ class DockerEngine:
         deadline = time.monotonic() + spec.start_timeout
         boot = self._boot(spec)
         folder = self._folder / spec.id
-        try:
-            with _made_and_locked(folder), self._client(spec.start_timeout) as client:
+        with self._client(spec.start_timeout) as client, _made_and_locked(folder):
+            try:
                 _write_private(folder / "boot.json", boot.to_json())
                 _start(client, _options(spec, boot, folder), folder, deadline)
                 _await_answer(folder, deadline)
-        except BaseException:
-            self.remove(spec.id)
-            raise
+            except BaseException:
+                _remove(client, folder)
+                raise
         if spec.on_release == "remove":
             self._mine.add(spec.id)
         return _record(boot, "running", folder)
@@ -132,9 +132,7 @@ class DockerEngine:
 
     def remove(self, sandbox_id: str) -> None:
         with self._client(_CALL_TIMEOUT) as client:
-            for each in _containers(client, _ID, sandbox_id):
-                _remove_container(each)
-        remove_tree(self._folder / sandbox_id)
+            _remove(client, self._folder / sandbox_id)
         self._mine.discard(sandbox_id)
 
     def await_end(self, sandbox_id: str, *, timeout: float) -> None:
@@ -149,11 +147,11 @@ class DockerEngine:
     @contextmanager
     def _client(self, timeout: float) -> Generator[docker.DockerClient]:
         """Yield a client of its own, because the SDK's are for one thread each. What fails inside is ours."""
+        check_daemon(self._host)
         environment = {"DOCKER_HOST": self._host} if self._host else None
         try:
             client = docker.from_env(timeout=max(1, round(timeout)), version="auto", environment=environment)
             with closing(client):
-                _check_is_here(client)
                 yield client
         except (docker.errors.DockerException, requests.exceptions.RequestException) as problem:
             raise failure_of(problem) from problem
@@ -173,21 +171,6 @@ class DockerEngine:
     def _read(self, container: Container, folder: Path) -> Record:
         boot = GuestBoot.from_json((folder / "boot.json").read_bytes())
         return _record(boot, _STATUS.get(container.status, "failed"), folder)
-
-
-def _check_is_here(client: docker.DockerClient) -> None:
-    """Refuse a daemon on another machine: the guest's socket would be there, and not here.
-
-    Raises:
-        Unavailable (ENGINE_UNAVAILABLE): it is reached by TCP or SSH.
-    """
-    address = client.api.base_url
-    if address != "http+docker://localhost":  # what the SDK makes of every unix socket
-        raise error(
-            ErrorCode.ENGINE_UNAVAILABLE,
-            f"the Docker daemon at {address} is not on this machine",
-            hint="run Sandcell where the daemon is",
-        )
 
 
 # --- containers
@@ -287,6 +270,12 @@ def _start_failed(folder: Path, heard: bytes) -> SandcellError:
 
 def _containers(client: docker.DockerClient, label: str, value: str) -> list[Container]:
     return client.containers.list(all=True, filters={"label": f"{label}={value}"}, ignore_removed=True)
+
+
+def _remove(client: docker.DockerClient, folder: Path) -> None:
+    for each in _containers(client, _ID, folder.name):
+        _remove_container(each)
+    remove_tree(folder)
 
 
 def _remove_container(container: Container) -> None:

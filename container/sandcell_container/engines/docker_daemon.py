@@ -1,22 +1,48 @@
-"""What a failure of the Docker SDK, or of the daemon behind it, means to a caller."""
+"""The Docker daemon: whether it is there, and what its and its SDK's failures mean to a caller."""
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING
 
 import docker.errors
 import requests.exceptions
+from docker.constants import DEFAULT_UNIX_SOCKET
+from docker.utils import kwargs_from_env
 
 from sandcell_container.errors import ErrorCode, error
 
 if TYPE_CHECKING:
     from sandcell_container.errors import SandcellError
 
-__all__ = ["RUNTIME_IMAGE", "failure_of"]
+__all__ = ["RUNTIME_IMAGE", "check_daemon", "failure_of"]
 
 RUNTIME_IMAGE = "sandcell-runtime:slim"
 
 _SHOWN = 2000  # characters of what the daemon said
+
+
+def check_daemon(host: str | None) -> None:
+    """Return when something listens at `host`, by default where the docker command would look, on this machine.
+
+    Asked here and not by the SDK, which leaves an open socket behind where nobody listens.
+
+    Raises:
+        Unavailable (ENGINE_UNAVAILABLE): nobody does; or it is on another machine, where the guest's socket would be.
+    """
+    address = str(host or kwargs_from_env().get("base_url") or DEFAULT_UNIX_SOCKET)
+    scheme, _, path = address.partition("://")
+    if not scheme.endswith("unix"):
+        raise error(
+            ErrorCode.ENGINE_UNAVAILABLE,
+            f"the Docker daemon at {address} is not on this machine",
+            hint="run Sandcell where the daemon is",
+        )
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        try:
+            connection.connect(path)
+        except OSError as problem:
+            raise _no_daemon(f"{path}: {problem.strerror}") from problem
 
 
 def failure_of(problem: Exception) -> SandcellError:
@@ -42,18 +68,15 @@ def failure_of(problem: Exception) -> SandcellError:
         case requests.exceptions.Timeout():
             return error(ErrorCode.START_TIMEOUT, "Docker did not answer in time", hint="try again")
         case _:
-            return error(
-                ErrorCode.ENGINE_UNAVAILABLE,
-                f"no Docker daemon answers: {_innermost(problem)}",
-                hint='start Docker, or let this user into its group, or use engine="local"',
-            )
+            return _no_daemon(text)
 
 
-def _innermost(problem: BaseException) -> BaseException:
-    """Return what all the others were raised for: the SDK wraps a refused connection three times."""
-    while inner := problem.__cause__ or problem.__context__:
-        problem = inner
-    return problem
+def _no_daemon(why: str) -> SandcellError:
+    return error(
+        ErrorCode.ENGINE_UNAVAILABLE,
+        f"no Docker daemon answers: {why}",
+        hint='start Docker, or let this user into its group, or use engine="local"',
+    )
 
 
 def _explanation(problem: Exception) -> str:

@@ -1,0 +1,81 @@
+"""The engine docker without a daemon: what it asks for, and what it says when nobody answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import docker.errors
+import pytest
+import requests
+
+from sandcell_container.engines.docker import DockerEngine
+from sandcell_container.engines.docker_daemon import failure_of
+from sandcell_container.engines.settings import EngineSettings
+from sandcell_container.errors import ErrorCode, SandcellError
+from sandcell_container.spec import GuestCommand, Limits, SandboxSpec
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GUEST = GuestCommand(module="sandcell.guest.main", function="serve", runtime_dir="/unused")
+
+
+def _engine(state: Path, host: str | None = None) -> DockerEngine:
+    settings = EngineSettings(state=state, first_uid=61200, uid_count=10, guest=GUEST, guest_settings={})
+    return DockerEngine(settings, host=host or f"unix://{state}/nobody.sock")
+
+
+def _spec(*, limits: Limits | None = None, strict: bool = False) -> SandboxSpec:
+    return SandboxSpec(id="sbx_1", name="one", guest=GUEST, limits=limits or Limits(), strict=strict)
+
+
+def _api_error(status: int, text: str) -> docker.errors.APIError:
+    response = requests.Response()
+    response.status_code = status
+    return docker.errors.APIError(text, response=response, explanation=text)
+
+
+def test_the_probe_says_that_no_daemon_answers(tmp_path: Path) -> None:
+    probe = _engine(tmp_path).probe()
+    assert not probe.usable
+    assert probe.reason == f"no Docker daemon answers: {tmp_path}/nobody.sock: No such file or directory"
+    assert any("start Docker" in remedy for remedy in probe.remedies)
+
+
+def test_a_daemon_on_another_machine_is_of_no_use(tmp_path: Path) -> None:
+    probe = _engine(tmp_path, "tcp://192.0.2.1:2375").probe()
+    assert not probe.usable
+    assert "is not on this machine" in probe.reason
+
+
+def test_without_a_daemon_nothing_is_made_and_nothing_left(tmp_path: Path) -> None:
+    with pytest.raises(SandcellError) as refused:
+        _engine(tmp_path).create(_spec())
+    assert refused.value.code == ErrorCode.ENGINE_UNAVAILABLE
+    assert list((tmp_path / "docker").iterdir()) == []
+
+
+def test_a_disk_limit_is_refused_when_it_has_to_hold(tmp_path: Path) -> None:
+    with pytest.raises(SandcellError) as refused:
+        _engine(tmp_path).create(_spec(limits=Limits(disk=2**30), strict=True))
+    assert refused.value.code == ErrorCode.UNSUPPORTED
+
+
+@pytest.mark.parametrize(
+    ("problem", "code"),
+    [
+        (docker.errors.ImageNotFound("no such image"), ErrorCode.IMAGE_NOT_FOUND),
+        (_api_error(409, "Conflict. The container name is in use"), ErrorCode.EXISTS),
+        (_api_error(500, "OCI runtime create failed"), ErrorCode.START_FAILED),
+        (requests.exceptions.ReadTimeout("slow"), ErrorCode.START_TIMEOUT),
+        (docker.errors.DockerException("no daemon"), ErrorCode.ENGINE_UNAVAILABLE),
+    ],
+)
+def test_every_failure_of_the_sdk_has_its_code_and_a_hint(problem: Exception, code: ErrorCode) -> None:
+    found = failure_of(problem)
+    assert found.code == code
+    assert found.hint
+
+
+def test_what_the_daemon_said_is_passed_on() -> None:
+    assert "OCI runtime create failed" in failure_of(_api_error(500, "OCI runtime create failed")).message
