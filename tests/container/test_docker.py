@@ -52,7 +52,7 @@ def test_without_a_daemon_nothing_is_made_and_nothing_left(tmp_path: Path) -> No
     with pytest.raises(SandcellError) as refused:
         _engine(tmp_path).create(_spec())
     assert refused.value.code == ErrorCode.ENGINE_UNAVAILABLE
-    assert list((tmp_path / "docker").iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_disk_limit_is_refused_when_it_has_to_hold(tmp_path: Path) -> None:

@@ -260,11 +260,13 @@ def _read_until(fd: int, wanted: bytes, deadline: float) -> bytes:
 def _start_failed(folder: Path, heard: bytes) -> SandcellError:
     log = folder / "guest.log"
     words = log.read_text(errors="replace") if log.exists() else ""
-    said = "".join(filter(str.isprintable, heard.decode(errors="replace")))
+    words = words or "".join(filter(str.isprintable, heard.decode(errors="replace")))
+    last = words.strip().rpartition("\n")[2]
     return error(
         ErrorCode.START_FAILED,
-        f"the guest ended at its start: {(words or said)[-_LOG_SHOWN:].strip() or 'it said nothing'}",
+        f"the guest ended at its start: {last[-_LOG_SHOWN:] or 'it said nothing'}",
         hint=f"build the image {RUNTIME_IMAGE} from the same version of Sandcell",
+        details={"words": words[-_LOG_SHOWN:]},
     )
 
 
