@@ -14,7 +14,7 @@ import struct
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -37,6 +37,7 @@ _NO_HOME = "/nonexistent"
 _ANSWER_S = 5.0  # a fork takes milliseconds; user code can stop the server
 _LONGEST_ANSWER = 2**16
 _MOST_DESCRIPTORS = 4
+_KINDS: dict[Literal["fork", "grow"], Literal["child", "server"]] = {"fork": "child", "grow": "server"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,7 +239,7 @@ class ForkServer:
         with ExitStack() as ours, ExitStack() as theirs:
             control, words, (stdin, stderr) = _new_ends(on_end, ours, theirs)
             job = await _start(spawner, plan.start(stdin=stdin, stderr=stderr))
-            ours.callback(job.signal, signal.SIGKILL, "tree")
+            ours.callback(job.signal, signal.SIGKILL, "process")
             control.tell(plan.options)
             server = cls(spawner, plan, control, words, job)
             server.missing = await server._hear_ready(timeout)
@@ -250,7 +251,7 @@ class ForkServer:
         with ExitStack() as ours, ExitStack() as theirs:
             control, words, ends = _new_ends(on_end, ours, theirs)
             job = await self._fork("grow", ends, preload=list(preload))
-            ours.callback(job.signal, signal.SIGKILL, "tree")
+            ours.callback(job.signal, signal.SIGKILL, "process")
             server = ForkServer(self._spawner, self._plan, control, words, job)
             server.missing = await server._hear_ready(timeout)
             ours.pop_all()
@@ -280,7 +281,8 @@ class ForkServer:
         """End it. Its children go on."""
         self._control.close()
         self._words.close()
-        self._job.signal(signal.SIGKILL, "tree")
+        # Not its tree: where there are keepers, those of its children are in it.
+        self._job.signal(signal.SIGKILL, "process")
 
     async def _hear_ready(self, timeout: float) -> dict[str, str]:
         try:
@@ -288,7 +290,7 @@ class ForkServer:
         except ForkFailed as problem:
             raise ForkFailed(f"{problem}; it said: {self._words.text[-1000:]}") from None
 
-    async def _fork(self, verb: str, ends: Sequence[int], **fields: object) -> Job:
+    async def _fork(self, verb: Literal["fork", "grow"], ends: Sequence[int], **fields: object) -> Job:
         """Have a child forked and owned by the spawner before it is told anything, so that no end of it is missed."""
         with ExitStack() as held:
             keeper = list[int]()
@@ -302,7 +304,8 @@ class ForkServer:
                 answer = await self._control.ask(verb, ends, **fields)
             held.callback(answer.close)
             try:
-                return await self._spawner.adopt(answer.words.pid, [*answer.descriptors, *keeper])
+                descriptors = [*keeper, *answer.descriptors]
+                return await self._spawner.adopt(answer.words.pid, descriptors, kind=_KINDS[verb])
             except SandcellError as problem:
                 raise ForkFailed(problem.message) from problem
 

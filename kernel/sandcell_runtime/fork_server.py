@@ -34,6 +34,7 @@ import socket
 import struct
 import sys
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -62,13 +63,17 @@ class Options(NamedTuple):
     site: list[str] | None
     spawner: str | None
 
+    @property
+    def marks(self) -> bool:
+        """Whether this process has rights of its own, for the marks of its children."""
+        return self.spawner is None and rights.may_mark()
+
 
 def main() -> None:
     """Serve on the socket at descriptor 0 until its end. In a forked child this returns when its kernel has ended."""
     control = _take_over_stdin()
-    rights.keep_to_self()
-    options = control.recv(_LONGEST_REQUEST)
-    role: Role | None = _Beginning(control, Options(**json.loads(options))) if options else None
+    told = control.recv(_LONGEST_REQUEST)
+    role: Role | None = _Beginning(control, Options(**json.loads(told))) if told else None
     while role is not None:
         role = role.run()
 
@@ -90,6 +95,7 @@ class _Fixed:
     guard: ReadGuard | None
     state: surroundings.State | None
     core: dict[str, str]
+    keep: Callable[[int, int], None]
 
 
 class _Beginning:
@@ -101,6 +107,8 @@ class _Beginning:
 
     def run(self) -> Role:
         options = self._options
+        if options.marks:
+            rights.keep_to_self()
         guard = None
         if options.site is not None:
             sys.path[:] = surroundings.trusted_path(options.site)
@@ -112,13 +120,14 @@ class _Beginning:
         if KERNEL[0] in failed:
             _say(self._control, {"failed": None, "reason": failed[KERNEL[0]]})
             sys.exit(1)
-        fixed = _Fixed(options, guard, state, surroundings.loaded_names())
+        keep = _load_keep(options.spawner) if options.spawner else _no_keep
+        fixed = _Fixed(options, guard, state, surroundings.loaded_names(), keep)
         return _Server(self._control, fixed, extra={}, missing=failed)
 
     def _check_trust(self) -> None:
         """Refuse to go on with rights of its own where user code could change what is imported."""
         for folder in (os.path.dirname(__file__), *sys.path):
-            if rights.may_mark() and os.path.isdir(folder) and not surroundings.is_read_only(folder):
+            if self._options.marks and os.path.isdir(folder) and not surroundings.is_read_only(folder):
                 _say(self._control, {"failed": None, "reason": f"{folder} can be written"})
                 sys.exit(1)
 
@@ -160,9 +169,9 @@ class _Server:
         self._control = control
         self._fixed = fixed
         options = fixed.options
-        self._heritage = Heritage(options.python, fixed.state, fixed.core, extra)
+        self._marks = options.marks
+        self._heritage = Heritage(options.python, fixed.state, fixed.core, extra, privileged=self._marks)
         self._missing = missing
-        self._marks = rights.may_mark()
 
     def run(self) -> Role | None:
         """Serve. Returns None at the end, and in a forked child what it is to be."""
@@ -199,6 +208,8 @@ class _Server:
         try:
             if keeper is not None:
                 rights.become_subreaper()
+                os.setsid()
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             mark = [rights.take_mark()] if self._marks else []
             child = os.fork()
             if child == 0:
@@ -207,7 +218,9 @@ class _Server:
             _say(self._control, {"forked": number, "pid": owned}, [os.pidfd_open(owned), *mark])
             if keeper is not None:
                 self._control.close()
-                _keep(self._fixed.options.spawner, keeper, child, descriptors[:2])
+                for descriptor in descriptors[:2]:
+                    os.close(descriptor)
+                self._fixed.keep(keeper, child)
         except BaseException as problem:  # noqa: BLE001 -- this process must not go on as a second server
             traceback.print_exc()
             _say(self._control, {"failed": number, "reason": f"{type(problem).__name__}: {problem}"})
@@ -222,16 +235,19 @@ class _Server:
         return Newborn(channel, errors, self._heritage)
 
 
-def _keep(spawner: str | None, keeper: int, child: int, unwanted: Iterable[int]) -> None:
-    """Be the keeper of `child` until all that descends from it has ended: the spawner's own code for it."""
-    for descriptor in unwanted:
-        os.close(descriptor)
-    spec = importlib.util.spec_from_file_location("sandcell_spawner", spawner or "")
+def _no_keep(_channel: int, _child: int) -> None:
+    raise ValueError("a keeper was asked for, and no spawner named")
+
+
+def _load_keep(spawner: str) -> Callable[[int, int], None]:
+    """Return what makes a process the keeper of another: the spawner's own code for it."""
+    spec = importlib.util.spec_from_file_location("sandcell_spawner", spawner)
     if spec is None or spec.loader is None:
         raise ImportError(f"{spawner} is no spawner")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    module.keep(keeper, child)
+    keep: Callable[[int, int], None] = module.keep
+    return keep
 
 
 def _requests(control: socket.socket) -> Generator[tuple[dict[str, Any], list[int]]]:

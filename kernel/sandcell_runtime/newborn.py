@@ -47,12 +47,14 @@ class Attachment(TypedDict):
 class Heritage(NamedTuple):
     """What a child knows from its parent. `python` is the interpreter it is to appear as, None as it is; `state` is
     what the parent saw of the path it imports from, None where user code cannot change that. `core` and `extra` are
-    the modules in memory, those that every kernel needs and the others, with the folders they came from."""
+    the modules in memory, those that every kernel needs and the others, with the folders they came from; `privileged`
+    says that it has rights which no kernel may have."""
 
     python: str | None
     state: State | None
     core: Mapping[str, str]
     extra: Mapping[str, str]
+    privileged: bool
 
 
 class _Stale(Exception):
@@ -91,7 +93,8 @@ class Newborn:
 
     def _come_to_life(self) -> None:
         """Be an ordinary process of the user, with nothing of the parent's."""
-        rights.drop_all()
+        if self._heritage.privileged:
+            rights.drop_all()
         os.setsid()
         null = os.open(os.devnull, os.O_RDWR)
         for number, descriptor in enumerate((null, null, self._errors)):
@@ -111,7 +114,7 @@ class Newborn:
         return app
 
     def _take_on_path(self) -> None:
-        python, state, core, extra = self._heritage
+        python, state, core, extra, _ = self._heritage
         if python is not None:
             surroundings.become_python(python)
         self._path = surroundings.observe_path()

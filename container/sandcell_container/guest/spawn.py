@@ -194,15 +194,20 @@ class Spawner:
         """
         return await self._start("server", start)
 
-    async def adopt(self, pid: int, descriptors: Sequence[int]) -> Job:
-        """Own a child of a fork server, with the descriptors that came with its number. Cancelling ends it.
+    async def adopt(
+        self, pid: int, descriptors: Sequence[int], *, kind: Literal["child", "server"] = "child"
+    ) -> Job:
+        """Own what a fork server has forked, with the descriptors that came with the number. Cancelling ends it.
+
+        Where trees are told apart by marks these are the child's pidfd and its mark; elsewhere they are a socket to its
+        keeper, `pid`, and the pidfd of that.
 
         Raises:
             Unavailable (START_FAILED): it has ended already.
             Gone (SANDBOX_GONE): the spawner was lost.
         """
         try:
-            return await self._begin("adopt", [b"%d" % pid], descriptors)
+            return await self._begin("adopt", [b"%d" % pid, kind.encode()], descriptors)
         except _NotStarted:
             raise error(ErrorCode.START_FAILED, f"the process {pid} ended before it was owned") from None
 

@@ -14,7 +14,8 @@ The protocol, one message a SEQPACKET record; when the socket closes, everything
 Requests, fields separated by NUL bytes (no argument, path or variable can hold one):
   start JOB FDS CWD ARGC ARGV... ENV...  FDS: which of "012" come by SCM_RIGHTS, in order; the others are /dev/null
   server JOB FDS CWD ARGC ARGV... ENV... as `start`, of a fork server: in mode "marks" it can mark its children
-  adopt JOB PID                          own a child of a fork server; by SCM_RIGHTS come its pidfd and its mark
+  adopt JOB PID child|server             own what a fork server has forked; by SCM_RIGHTS come its pidfd and its mark,
+                                         in mode "keepers" a socket to its keeper PID and the pidfd of that; see `keep`
   long                                   the request is in the memfd that comes first by SCM_RIGHTS
   signal JOB NUMBER process|group|tree
   kill JOB CALL GRACE_MS                 SIGTERM, grace, SIGKILL to the tree; no SIGTERM without a grace
@@ -62,6 +63,8 @@ HARD_S = 2.0  # what a tree gets to die after SIGKILL before the answer is given
 AGAIN_MS = 5  # until the next look, when processes came and went during every scan of the last one
 IDLE_MS = 5  # without work for so long, a keeper is made in advance
 SCANS = 5
+# what a keeper says of a job or call, and the numbers that follow: i whole, f any
+KEEPER_WORDS = {"started": "i", "exit": "iiffi", "settled": "", "killed": "i"}
 DEFAULT_PATH = b"/usr/local/bin:/usr/bin:/bin"
 # glibc keeps 32 and 33 for itself; SIGKILL and SIGSTOP have no other disposition
 RESET_SIGNALS = [n for n in range(1, 65) if n not in (9, 19, 32, 33)]
@@ -582,9 +585,21 @@ class Keeper(Owner):
 
     had_start = False
 
+    def __init__(self, channel: Channel, null: int, oom: OomScore) -> None:
+        super().__init__(channel, null, oom)
+        self.verbs[b"server"] = self.start
+
     def start(self, fields: list[bytes], fds: list[int]) -> None:
         self.had_start = True
         super().start(fields, fds)
+
+    def adopt(self, job: str, root: int) -> None:
+        """Have a tree whose root this process has forked before it was a keeper."""
+        self.had_start = True
+        tree = Tree(job)
+        tree.root = root
+        self.own(tree)
+        self.look(reaped=self.reap())  # its end may have come before there was anything to wake
 
     def members(self, tree: Tree) -> list[int]:
         return descendants(os.getpid())
@@ -613,12 +628,30 @@ class Keeper(Owner):
             self.look(reaped=self.reap())
 
 
-class Kept:
-    """A keeper as the spawner sees it."""
+def keep(fd: int, root: int) -> None:
+    """Be the keeper of `root`, which this process has forked, until nothing of its tree is left.
 
-    def __init__(self, pid: int, channel: Channel) -> None:
+    For a fork server, which calls it in a process of its own. On the socket `fd` first comes the job's name, when the
+    spawner adopts it; from then on it is as between the spawner and a keeper that it has forked.
+    """
+    channel = Channel(socket.socket(fileno=fd))
+    keeper = Keeper(channel, -1, OomScore())
+    check(libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0))
+    job = channel.receive()[0]
+    keeper.adopt(job.decode(), root)
+    if job:
+        keeper.serve()
+    keeper.end()
+
+
+class Kept:
+    """A keeper as the spawner sees it. `pidfd` is that of one which was adopted: no child of the spawner's."""
+
+    def __init__(self, pid: int, channel: Channel, pidfd: int = -1) -> None:
         self.pid = pid
         self.channel = channel
+        self.pidfd = pidfd
+        self.is_server = False
         self.job = ""
         self.root = 0
         self.ended = ""
@@ -626,6 +659,20 @@ class Kept:
         self.kills: dict[str, float] = {}  # calls that it has not answered, and until when it should
         self.overdue: set[str] = set()
         self.lists: set[str] = set()
+
+    def believe(self, message: bytes) -> bool:
+        """Tell whether it can be what it says. One that was adopted was a process of the user's environment before: it
+        may speak of its own job alone, and in nothing but numbers."""
+        verb, *fields = message.decode(errors="replace").split(" ")
+        asked = {"pids": self.lists, "killed": {*self.kills, *self.overdue}}.get(verb, {self.job})
+        kinds = "i" * (len(fields) - 1) if verb == "pids" else KEEPER_WORDS.get(verb, "?")
+        known = bool(fields) and fields[0] in asked and len(kinds) == len(fields) - 1
+        return known and all(map(is_number, fields[1:], kinds))
+
+
+def is_number(field: str, kind: str = "i") -> bool:
+    digits = field.replace(".", "", 1).replace("e-", "", 1) if kind == "f" else field
+    return digits.isascii() and digits.isdigit() and len(digits) < 20
 
 
 class Relay:
@@ -643,6 +690,7 @@ class Relay:
         self.spare: Kept | None = None
         self.by_fd: dict[int, Kept] = {}
         self.by_pid: dict[int, Kept] = {}
+        self.by_pidfd: dict[int, Kept] = {}
         self.jobs: dict[str, Kept] = {}
         self.roots: dict[int, Kept] = {}
         self.bereft: list[Kept] = []  # those whose keeper was killed
@@ -658,6 +706,8 @@ class Relay:
                         return
                 elif fd in self.by_fd:
                     self.relay(self.by_fd[fd])
+                elif fd in self.by_pidfd:
+                    self.bury(self.by_pidfd[fd])
             self.reap()
             self.end_stopped()
             if not ready and self.spare is None:
@@ -716,8 +766,11 @@ class Relay:
 
     def forward(self, message: bytes, fds: list[int]) -> None:
         verb, job, *rest = peek(message, fds)
-        if verb == "start":
-            self.start(job, message, fds)
+        if verb in ("start", "server"):
+            self.start(job, message, fds, is_server=verb == "server")
+            return
+        if verb == "adopt":
+            self.adopt(job, int(rest[0]), fds, is_server=rest[1] == "server")
             return
         kept = self.jobs.get(job)
         if kept is None:
@@ -730,21 +783,37 @@ class Relay:
             kept.lists.add(rest[0])
         kept.channel.send_bytes(message)
 
-    def start(self, job: str, message: bytes, fds: list[int]) -> None:
+    def start(self, job: str, message: bytes, fds: list[int], *, is_server: bool) -> None:
         try:
             kept, self.spare = self.spare or self.hire(fds), None
         except OSError as problem:
             self.channel.send(f"failed {job} {problem.errno} exec")
             return
-        kept.job = job
+        kept.job, kept.is_server = job, is_server
         self.jobs[job] = kept
         kept.channel.send_bytes(message, fds)
+
+    def adopt(self, job: str, pid: int, fds: list[int], *, is_server: bool) -> None:
+        if len(fds) < 2 or pid in self.by_pid:
+            self.channel.send(f"failed {job} {errno.ESRCH} adopt")
+            return
+        channel = Channel(socket.socket(fileno=os.dup(fds[0])))
+        kept = Kept(pid, channel, os.dup(fds[1]))
+        kept.job, kept.is_server = job, is_server
+        self.by_fd[channel.fd] = self.by_pid[pid] = self.by_pidfd[kept.pidfd] = self.jobs[job] = kept
+        self.poll.register(channel.fd, select.POLLIN)
+        self.poll.register(kept.pidfd, select.POLLIN)
+        channel.send(job)
 
     # events
 
     def relay(self, kept: Kept) -> bool:
         """Take one message of a keeper; False when it has no more to say."""
-        message = kept.channel.receive()[0]
+        message, fds = kept.channel.receive()
+        close_all(fds)
+        if kept.pidfd >= 0 and message and not kept.believe(message):
+            signal_process(kept.pid, signal.SIGKILL)
+            return True
         if not message:
             if self.by_fd.pop(kept.channel.fd, None):
                 self.poll.unregister(kept.channel.fd)
@@ -776,14 +845,18 @@ class Relay:
             if pid == 0:
                 break
             if pid in self.by_pid:
-                self.bury(self.by_pid.pop(pid))
+                self.bury(self.by_pid[pid])
             elif pid in self.roots:
                 self.report(self.roots.pop(pid), status)
         if self.bereft:
             self.end_strangers()
 
     def bury(self, kept: Kept) -> None:
-        """A keeper was reaped: hear its last words; a job that it did not see to its end is bereft."""
+        """A keeper has ended: hear its last words; a job that it did not see to its end is bereft."""
+        del self.by_pid[kept.pid]
+        if self.by_pidfd.pop(kept.pidfd, None):
+            self.poll.unregister(kept.pidfd)
+            os.close(kept.pidfd)
         while self.by_fd.get(kept.channel.fd) is kept and self.relay(kept):
             continue
         if kept is self.spare:
@@ -799,9 +872,12 @@ class Relay:
             self.channel.send(f"exit {kept.job} {status} 0 0 0 0")
 
     def end_strangers(self) -> None:
-        """What a killed keeper kept has come to this process, nobody can tell whose it is: end it all."""
-        children = descendants(os.getpid())
-        strangers = [p for p in children if p not in self.by_pid and parent_of(p) == os.getpid()]
+        """What a killed keeper kept has come to this process, or to the keeper of the fork server it was forked by, and
+        nobody can tell whose it is: end it all."""
+        servers = [kept for kept in self.jobs.values() if kept.is_server]
+        homes = {os.getpid(), *(kept.pid for kept in servers)}
+        known = {*self.by_pid, *(kept.root for kept in servers)}
+        strangers = [p for p in descendants(os.getpid()) if p not in known and parent_of(p) in homes]
         for pid in strangers:
             signal_process(pid, signal.SIGKILL)
         if strangers:

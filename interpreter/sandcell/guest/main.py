@@ -111,7 +111,7 @@ async def _make_starter(
     plain = PlainStarter(
         spawner, python=boot.python, runtime_dir=boot.runtime_dir, timeout=config.kernel_start_timeout
     )
-    if boot.trusted_python is None or not config.fork_linger:
+    if not config.fork_linger:
         return plain
     plan = ServerPlan.of(boot, spawner_program.__file__)
     preload = tuple(config.preload.split())
