@@ -435,3 +435,25 @@ async def test_a_spawner_that_never_was_ready_is_told() -> None:
             await spawner.gone()
             raise spawner.problem or AssertionError
     assert caught.value.code == ErrorCode.SANDBOX_GONE
+
+
+async def test_too_many_open_files_refuse_a_start_and_nothing_else() -> None:
+    with MODES["marks"]() as (sock, outside):
+        async with Spawner(sock) as spawner:
+            place = Place("marks", spawner, outside)
+            await limit_files(place, 40)
+            jobs: list[Job] = []
+            with pytest.raises(SandcellError) as caught:
+                while len(jobs) < 60:
+                    jobs += [await spawner.start(Start(argv=("sleep", "50"), env=BASE_ENV, cwd="/"))]
+            assert caught.value.code == ErrorCode.START_FAILED and "open files" in caught.value.message
+            long = shell(place, "true", env=place.env | {f"V{number}": "v" * 100_000 for number in range(3)})
+            assert await code_of(spawner.start(long)) == ErrorCode.START_FAILED
+            await asyncio.gather(*(job.kill_tree() for job in jobs))
+            assert (await run(place, "echo on")).out == b"on\n"
+
+
+async def limit_files(place: Place, count: int) -> None:
+    """What the seccomp filter of an engine forbids: user code lowers the limit of PID 1."""
+    code = f"import resource; resource.prlimit(1, resource.RLIMIT_NOFILE, ({count}, {count}))"
+    assert (await run(place, Start(argv=("/usr/bin/python3", "-c", code), env=BASE_ENV, cwd="/"))).code == 0

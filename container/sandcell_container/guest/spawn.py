@@ -298,7 +298,7 @@ class Spawner:
         try:
             with open(memfd, "wb", closefd=False) as file:
                 file.write(message)
-            self._post(b"long", [memfd, *fds])
+            self._post(b"long\0" + fields[1], [memfd, *fds])
         finally:
             os.close(memfd)
 

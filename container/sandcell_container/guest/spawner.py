@@ -16,7 +16,7 @@ Requests, fields separated by NUL bytes (no argument, path or variable can hold 
   server JOB FDS CWD ARGC ARGV... ENV... as `start`, of a fork server: in mode "marks" it can mark its children
   adopt JOB PID child|server             own what a fork server has forked; by SCM_RIGHTS come its pidfd and its mark,
                                          in mode "keepers" a socket to its keeper PID and the pidfd of that; see `keep`
-  long                                   the request is in the memfd that comes first by SCM_RIGHTS
+  long JOB                               the request, a start, is in the memfd that comes first by SCM_RIGHTS
   signal JOB NUMBER process|group|tree
   kill JOB CALL GRACE_MS                 SIGTERM, grace, SIGKILL to the tree; no SIGTERM without a grace
   pids JOB CALL
@@ -63,6 +63,7 @@ HARD_S = 2.0  # what a tree gets to die after SIGKILL before the answer is given
 AGAIN_MS = 5  # until the next look, when processes came and went during every scan of the last one
 IDLE_MS = 5  # without work for so long, a keeper is made in advance
 SCANS = 5
+SPARE_FILES = 16
 # what a keeper says of a job or call, and the numbers that follow: i whole, f any
 KEEPER_WORDS = {"started": "i", "exit": "iiffi", "settled": "", "killed": "i"}
 DEFAULT_PATH = b"/usr/local/bin:/usr/bin:/bin"
@@ -232,11 +233,20 @@ class Channel:
 
 def unfold(message: bytes, fds: list[int]) -> tuple[bytes, list[int]]:
     """Return the request that a `long` message stands for."""
-    if message != b"long" or not fds:
+    verb, _, job = message.partition(b"\0")
+    if verb != b"long":
         return message, fds
+    if not fds:  # too many are open to take it: a start without its descriptors is refused as that
+        return b"start\0" + job + b"\x00012\0/\x000", []
     with open(fds[0], "rb") as file:
         file.seek(0)
         return file.read(), fds[1:]
+
+
+def leave_room(newest: int) -> None:
+    """Refuse a start whose descriptor is one of the last: without them no tree could be found and ended."""
+    if newest >= resource.getrlimit(resource.RLIMIT_NOFILE)[0] - SPARE_FILES:
+        raise OSError(errno.EMFILE, "too many open files")
 
 
 def close_all(fds: Iterable[int]) -> None:
@@ -389,7 +399,7 @@ class Owner:
         try:
             if len(fds) < len(which):
                 raise StartFailed(errno.EMFILE, "exec")
-            self.mark(tree)
+            self.make_mark(tree)
             self.oom.raise_for_child()
             try:
                 tree.root = launch(argv, env, cwd, stdio)
@@ -400,6 +410,12 @@ class Owner:
             self.channel.send(f"failed {tree.job} {problem.number} {problem.step}")
             return
         self.own(tree)
+
+    def make_mark(self, tree: Tree) -> None:
+        try:
+            self.mark(tree)
+        except OSError as problem:  # too many open files, or namespaces
+            raise StartFailed(problem.errno or errno.EIO, "exec") from problem
 
     def own(self, tree: Tree) -> None:
         self.trees[tree.job] = self.roots[tree.root] = tree
@@ -545,6 +561,7 @@ class Marker(Owner):
         check(libc.unshare(CLONE_NEWUTS))
         # held until the tree is settled: the number of a freed namespace is used again at once
         tree.held = os.open("/proc/self/ns/uts", os.O_RDONLY | os.O_CLOEXEC)
+        leave_room(tree.held)
         tree.mark = os.readlink("/proc/self/ns/uts")
 
     def members(self, tree: Tree) -> list[int]:
@@ -688,6 +705,7 @@ class Relay:
         self.poll.register(channel.fd, select.POLLIN)
         self.poll.register(self.wake, select.POLLIN)
         self.spare: Kept | None = None
+        self.may_hire = True
         self.by_fd: dict[int, Kept] = {}
         self.by_pid: dict[int, Kept] = {}
         self.by_pidfd: dict[int, Kept] = {}
@@ -710,18 +728,26 @@ class Relay:
                     self.bury(self.by_pidfd[fd])
             self.reap()
             self.end_stopped()
-            if not ready and self.spare is None:
-                self.spare = self.hire()
+            self.may_hire = bool(ready) or (self.may_hire and self.spare is None and self.hire_spare())
 
     def pause_ms(self) -> int | None:
-        if self.spare is None:
+        if self.spare is None and self.may_hire:
             return IDLE_MS
         ends = [until for kept in self.jobs.values() for until in kept.kills.values()]
         return max(0, int((min(ends) - time.monotonic()) * 1000) + 1) if ends else None
 
+    def hire_spare(self) -> bool:
+        """Fork a keeper in advance. Where that fails the next start will tell; until then it is not tried again."""
+        try:
+            self.spare = self.hire()
+        except OSError:
+            return False
+        return True
+
     def hire(self, received: Sequence[int] = ()) -> Kept:
         """Fork a keeper, without the descriptors just `received`. Raises OSError where no more can be forked."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        leave_room(theirs.fileno())
         self.oom.raise_for_child()
         try:
             pid = os.fork()
@@ -766,7 +792,7 @@ class Relay:
 
     def forward(self, message: bytes, fds: list[int]) -> None:
         verb, job, *rest = peek(message, fds)
-        if verb in ("start", "server"):
+        if verb in ("start", "server", "long"):
             self.start(job, message, fds, is_server=verb == "server")
             return
         if verb == "adopt":
@@ -930,7 +956,7 @@ class Relay:
 
 def peek(message: bytes, fds: list[int]) -> list[str]:
     """Return the verb and the first fields of a request, which are plain text."""
-    if message == b"long" and fds:
+    if message.startswith(b"long\0") and fds:
         message = os.pread(fds[0], 256, 0)
     return [field.decode(errors="replace") for field in message.split(b"\0", 4)[:4]]
 
