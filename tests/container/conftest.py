@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 SPAWNER_FILE = Path(spawner_module.__file__)
 UNPRIVILEGED = 61999  # root must not run bwrap as uid 0
+PYTHON = os.path.realpath(sys.executable)  # the one that is seen inside
 BASE_ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8", "USER": "user"}
 
 
@@ -51,7 +52,7 @@ def bwrap_line(prefix: str, spawner: str, workdir: str, fd: int, settings: str) 
         *("--tmpfs", "/tmp", "--bind", workdir, "/workspace", "--ro-bind", prefix, sys.base_prefix),
         *("--ro-bind", spawner, "/run/spawner.py", "--size", str(2**20), "--tmpfs", "/small"),
         *("--remount-ro", "/dev", "--remount-ro", "/", "--"),
-        *(os.path.realpath(sys.executable), "-I", "-S", "/run/spawner.py", str(fd), "marks", settings),
+        *(PYTHON, "-I", "-S", "/run/spawner.py", str(fd), "marks", settings),
     ]
 
 

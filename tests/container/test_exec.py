@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from tests.container.conftest import Place
 
+pytestmark = pytest.mark.short
+
 
 class Run:
     """What a command left in its journal."""

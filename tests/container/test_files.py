@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from tests.container.conftest import Place
 
+pytestmark = pytest.mark.short
+
 
 @pytest.fixture
 async def files(place: Place) -> AsyncIterator[Files]:

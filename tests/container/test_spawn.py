@@ -8,13 +8,15 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.container.conftest import BASE_ENV, MODES, Place
+from tests.container.conftest import BASE_ENV, MODES, PYTHON, Place
 
 from sandcell_container.errors import ErrorCode, SandcellError
 from sandcell_container.guest.spawn import Job, JobExit, Spawner, Start
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
+
+pytestmark = pytest.mark.short
 
 DAEMON = "setsid nohup bash -c 'trap \"\" TERM; while :; do sleep 0.1; done' >/dev/null 2>&1 &"
 
@@ -104,7 +106,7 @@ async def test_it_has_three_descriptors_its_own_session_and_plain_signals(place:
         "ignored = [n for n in s.valid_signals() if s.getsignal(n) == s.SIG_IGN and n not in (s.SIGPIPE, s.SIGXFSZ)]\n"
         "print(fds, os.getsid(0) == os.getpid(), s.pthread_sigmask(s.SIG_BLOCK, []), ignored, os.read(0, 9))\n"
     )
-    ran = await run(place, Start(argv=("/usr/bin/python3", "-c", code), env=place.env, cwd="/"))
+    ran = await run(place, Start(argv=(PYTHON, "-c", code), env=place.env, cwd="/"))
     assert ran.out == b"[0, 1, 2] True set() [] b''\n"
     ran = await run(place, "grep SigIgn /proc/self/status")
     assert int(ran.out.split()[1], 16) & ~(3 << 31) == 0  # 32 and 33 are the C library's own
@@ -115,9 +117,7 @@ async def test_how_it_ended_is_told(place: Place) -> None:
     assert (await run(place, "kill -9 $$")).code == -9
     ended = (await run(place, "x=0; while ((x++ < 20000)); do :; done")).ended
     assert 0 < ended.cpu_user + ended.cpu_system < 10
-    ended = (
-        await run(place, Start(argv=("/usr/bin/python3", "-c", "x = b'x' * 50_000_000"), env={}, cwd="/"))
-    ).ended
+    ended = (await run(place, Start(argv=(PYTHON, "-c", "x = b'x' * 50_000_000"), env={}, cwd="/"))).ended
     assert 50_000_000 < ended.peak_memory < 200_000_000
 
 
@@ -417,7 +417,7 @@ async def test_limits_hold_for_what_is_started() -> None:
         async with Spawner(sock) as spawner:
             place = Place("marks", spawner, outside)
             code = "import os\nprint(len(os.sched_getaffinity(0)))\ntry: bytes(300_000_000)\nexcept MemoryError: print('full')"
-            ran = await run(place, Start(argv=("/usr/bin/python3", "-c", code), env=BASE_ENV, cwd="/"))
+            ran = await run(place, Start(argv=(PYTHON, "-c", code), env=BASE_ENV, cwd="/"))
             assert ran.out == b"1\nfull\n"
             jobs: list[Job] = []
             with pytest.raises(SandcellError) as caught:
@@ -456,4 +456,4 @@ async def test_too_many_open_files_refuse_a_start_and_nothing_else() -> None:
 async def limit_files(place: Place, count: int) -> None:
     """What the seccomp filter of an engine forbids: user code lowers the limit of PID 1."""
     code = f"import resource; resource.prlimit(1, resource.RLIMIT_NOFILE, ({count}, {count}))"
-    assert (await run(place, Start(argv=("/usr/bin/python3", "-c", code), env=BASE_ENV, cwd="/"))).code == 0
+    assert (await run(place, Start(argv=(PYTHON, "-c", code), env=BASE_ENV, cwd="/"))).code == 0

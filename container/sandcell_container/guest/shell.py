@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Shell", "first_of", "start_shell"]
 
 _START_S = 10.0  # for bash and the user's ~/.bashrc
+_NO_BASH = {"errno": "ENOENT", "step": "exec"}
 _LONGEST_ANSWER = 4096
 _YOUNG_S = 0.005  # ten times what a process needs to become its program
 _LOOKS = 3
@@ -83,16 +84,16 @@ async def start_shell(
             job = await spawner.start(start)
         except BaseException as problem:
             ours.close()
-            if isinstance(problem, SandcellError) and problem.details.get("errno") == "ENOENT":
-                raise error(
-                    ErrorCode.UNSUPPORTED, "a session needs bash, and there is none in PATH"
-                ) from problem
+            if isinstance(problem, SandcellError) and problem.details == _NO_BASH:
+                message = "a session needs bash, and there is none in PATH"
+                raise error(ErrorCode.UNSUPPORTED, message) from problem
             raise
     shell = Shell(ours, job)
     try:
         await shell.open()
     except BaseException:
         shell.close()
+        job.start_kill(0.0, lambda _: None)
         raise
     return shell
 
