@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from tornado.httpserver import HTTPServer
 from tornado.web import Application, RequestHandler, url
 
-from sandcell.guest.commands import ExecHandler
 from sandcell.guest.contexts import (
     ContextHandler,
     ContextInterruptHandler,
     ContextRestartHandler,
     ContextsHandler,
 )
+from sandcell.guest.exec_handler import ExecHandler
 from sandcell.guest.executions import (
     ExecutionEventsHandler,
     ExecutionHandler,

@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import UnsetType
 
-from sandcell.api import ExecRequest
 from sandcell.environment import merge_env
-from sandcell.guest.request import ApiHandler
-from sandcell.guest.stream import send_journal
 from sandcell_container.errors import ErrorCode, error
 from sandcell_container.guest.exec import start_exec
 from sandcell_container.ids import check_id, new_id
@@ -21,13 +18,14 @@ from sandcell_container.ids import check_id, new_id
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+    from sandcell.api import ExecRequest
     from sandcell.config import Config
     from sandcell_container.guest.boot import GuestBoot
     from sandcell_container.guest.exec import Exec
     from sandcell_container.guest.spawn import Spawner
     from sandcell_container.guest.spill import SpillStore
 
-__all__ = ["Commands", "ExecHandler"]
+__all__ = ["Commands"]
 
 MAX_KEPT_BYTES = 32 * 2**20  # output of ended commands
 MAX_FORGOTTEN = 10_000  # ids of commands that ran and whose output is gone
@@ -187,15 +185,3 @@ class Commands:
             self._forgotten[exec_id] = None
             if len(self._forgotten) > MAX_FORGOTTEN:
                 self._forgotten.popitem(last=False)
-
-
-class ExecHandler(ApiHandler):
-    """POST /v1/exec"""
-
-    async def post(self) -> None:
-        body = self.body(ExecRequest)
-        self.cancel_when_client_goes()
-        with self.guest.leases.work():
-            async with self.guest.commands.follow(body) as command:
-                self.set_header("Sandcell-Id", command.id)
-                await send_journal(self, command.journal)
