@@ -22,11 +22,13 @@ from ipykernel.zmqshell import ZMQInteractiveShell
 from traitlets import Type, Unicode
 
 from sandcell_runtime.formatters import VALUE_MIME, NotPlain, plain_value
+from sandcell_runtime.loops import allow_nested_runs
 from sandcell_runtime.scope import CwdRefused, applied_cwd, applied_env
 from sandcell_runtime.session import BoundedSession
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Generator, Mapping
+    from types import FrameType
 
 __all__ = ["make_app"]
 
@@ -130,10 +132,15 @@ class Kernel(IPythonKernel):
 
     @contextmanager
     def _cancel_on_sigint(self, future: asyncio.Future[Any]) -> Generator[None]:
-        """Cancel a coroutine of the user's on SIGINT. Stock does so too, but does not wake the loop that waits."""
+        """End a coroutine of the user's on SIGINT: cancelled where it waits, by KeyboardInterrupt where it computes.
+
+        Stock only cancels, without waking the loop that waits, and never reaches code that lets no loop run.
+        """
         loop = asyncio.get_running_loop()
 
-        def cancel(_number: int, _frame: object) -> None:
+        def cancel(_number: int, frame: FrameType | None) -> None:
+            if asyncio.current_task(loop) is future and self._is_users(frame):
+                raise KeyboardInterrupt
             loop.call_soon_threadsafe(future.cancel)
 
         before = signal.signal(signal.SIGINT, cancel)
@@ -141,6 +148,13 @@ class Kernel(IPythonKernel):
             yield
         finally:
             signal.signal(signal.SIGINT, before)
+
+    def _is_users(self, frame: FrameType | None) -> bool:
+        """Whether code of a cell is on the stack: outside of it KeyboardInterrupt would end the kernel's loop."""
+        names = self._ipython.user_global_ns
+        while frame is not None and frame.f_globals is not names:
+            frame = frame.f_back
+        return frame is not None
 
     def pre_handler_hook(self) -> None:
         self._interrupted = False
@@ -210,6 +224,7 @@ def make_app(connection: Mapping[str, Any], settings: Mapping[str, Any]) -> Kern
 
     `connection` is a connection file's content. `settings`: `max_frame`, bytes of JSON, and of buffers, that one message may have.
     """
+    allow_nested_runs()
     app = KernelApp.instance()
     app.session = BoundedSession(parent=app, key=str(connection["key"]).encode())
     app.session.max_frame = settings["max_frame"]

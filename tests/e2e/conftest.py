@@ -19,6 +19,7 @@ def own_registry(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
     """Keep the sandboxes of the tests apart from those of the user, and leave none."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SANDCELL_STATE_DIR", str(tmp_path_factory.mktemp("state")))
+        patch.setenv("SANDCELL_INTERRUPT_GRACE", "1")  # the default of 5 s would be waited for by many a test
         yield
         the_host().close()
 
