@@ -19,6 +19,7 @@ from ipykernel.displayhook import ZMQShellDisplayHook
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
 from ipykernel.zmqshell import ZMQInteractiveShell
+from IPython.core.error import StdinNotImplementedError
 from traitlets import Type, Unicode
 
 from sandcell_runtime.formatters import VALUE_MIME, NotPlain, plain_value
@@ -36,6 +37,7 @@ __all__ = ["make_app"]
 if version_info < (7,):
     raise ImportError(f"ipykernel {__version__} is older than 7")
 
+NOBODY_TO_ASK = "this run takes no input; pass on_input=..., or allow_stdin in a Jupyter request"
 _SEND_QUEUE = 100  # messages that wait for a slow reader before the sender does
 
 
@@ -162,6 +164,20 @@ class Kernel(IPythonKernel):
 
     def _note_interrupt(self, _number: int, _frame: object) -> None:
         self._interrupted = True
+
+    def raw_input(self, prompt: str = "") -> str:
+        self._check_asking("input()")
+        line: str = super().raw_input(prompt)
+        return line
+
+    def getpass(self, *args: Any, **kwargs: Any) -> str:
+        self._check_asking("getpass()")
+        line: str = super().getpass(*args, **kwargs)
+        return line
+
+    def _check_asking(self, what: str) -> None:
+        if not self._allow_stdin:
+            raise StdinNotImplementedError(f"{what} has nobody to ask: {NOBODY_TO_ASK}")
 
     # Plain as IPythonKernel's, which ipykernel awaits only where it has to; its base is typed as a coroutine.
     def do_history(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]

@@ -38,6 +38,8 @@ async def send_journal(
     because then nobody waits for this answer any more.
     """
     encode = journal_headers(handler, journal.epoch)
+    if journal.ended and after is not None and after.seq >= journal.cursor.seq:
+        handler.set_header("Sandcell-Ended", "true")  # else an empty answer reads as one that was cut
     handler.cancel_when_client_goes()
     try:
         if follow:

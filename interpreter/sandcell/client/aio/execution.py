@@ -62,9 +62,8 @@ class AsyncExecution:
         Raises:
             InvalidRequest (STALE_CURSOR): the cursor is of another life of the sandbox.
         """
-        again = _events_of(self.id)
-        first = again if cursor is None else _events_of(self.id, cursor=cursor)
-        async with aclosing(_events(AsyncFollower(self._transport, first, again))) as events:
+        request = _events_of(self.id, cursor=cursor)
+        async with aclosing(_events(AsyncFollower(self._transport, request, request))) as events:
             async for event in events:
                 self._note(event)
                 yield event

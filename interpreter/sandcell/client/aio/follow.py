@@ -28,7 +28,7 @@ class Followed(NamedTuple):
 
 
 class AsyncFollower:
-    """Reads a stream of frames until its ENDED and goes on from its cursor when it is cut.
+    """Reads a stream of frames until its ENDED, or to what came after it, and goes on from its cursor when it is cut.
 
     `first` asks for the stream, `again` for the rest of it: its query gets the cursor. Without `again` a cut
     stream is UNREACHABLE. `deadline` (`time.monotonic()`) may be set at any time; nothing by then is
@@ -69,6 +69,8 @@ class AsyncFollower:
                     if followed.entry.kind == Kind.ENDED:
                         await self._drain(answer)
                         return
+                if answer.head.headers.get("sandcell-ended"):
+                    return
                 why = "the stream ended before its end was told"
             except Cut as cut:
                 why = str(cut)

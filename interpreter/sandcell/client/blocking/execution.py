@@ -63,9 +63,8 @@ class Execution:
         Raises:
             InvalidRequest (STALE_CURSOR): the cursor is of another life of the sandbox.
         """
-        again = _events_of(self.id)
-        first = again if cursor is None else _events_of(self.id, cursor=cursor)
-        with closing(_events(Follower(self._transport, first, again))) as events:
+        request = _events_of(self.id, cursor=cursor)
+        with closing(_events(Follower(self._transport, request, request))) as events:
             for event in events:
                 self._note(event)
                 yield event
