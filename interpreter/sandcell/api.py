@@ -94,6 +94,8 @@ class ContextInfo(Answer, frozen=True, kw_only=True):
     queued: int = 0
     starts: int = 0
     end: End | None = None
+    memory: int | None = None  # bytes that its interpreter may have
+    warnings: tuple[str, ...] = ()  # what does not hold as asked
 
 
 # --- fronts

@@ -16,6 +16,7 @@ from sandcell.executions import Execution, Executions
 from sandcell.kernel import Doom
 from sandcell.languages import language_named
 from sandcell.life import Workshop
+from sandcell.memory import check_memory, warnings_of
 from sandcell.runs import Answer, Run, RunEnded, RunListener
 from sandcell.starter import KernelRequest
 from sandcell_container.errors import ErrorCode, SandcellError, error
@@ -44,6 +45,8 @@ class Context:
         self.id = context_id
         self.language = language
         self._cwd = request.cwd
+        self._memory = request.memory
+        self._warnings = warnings_of(request.memory, workshop.memory)
         self._config = workshop.config
         self._created_at = time.time()
         self._deleted = False
@@ -62,6 +65,8 @@ class Context:
             execution_count=dispatcher.execution_count,
             queued=dispatcher.queued,
             starts=life.starts,
+            memory=self._memory,
+            warnings=self._warnings,
             end=life.death.end if life.death and not life.kernel else None,
         )
 
@@ -239,16 +244,24 @@ class Context:
 class Contexts:
     """All contexts of a guest. An async context manager; leaving it ends them and gives back what they hold.
 
-    `env` is the whole environment that user code starts with, `workdir` the folder that relative ones start from.
+    `env` is the whole environment that user code starts with, `workdir` the folder that relative ones start from,
+    `memory` how many bytes each process of the sandbox may have, None where nobody knows.
     """
 
     def __init__(
-        self, starter: KernelStarter, *, config: Config, env: Mapping[str, str], workdir: str
+        self,
+        starter: KernelStarter,
+        *,
+        config: Config,
+        env: Mapping[str, str],
+        workdir: str,
+        memory: int | None = None,
     ) -> None:
         self._starter = starter
         self._config = config
         self._env = env
         self._workdir = workdir
+        self._memory = memory
         self._contexts: dict[str, Context] = {}
         self._workshop: Workshop
 
@@ -256,6 +269,7 @@ class Contexts:
         self._workshop = Workshop(
             starter=self._starter,
             config=self._config,
+            memory=self._memory,
             tasks=await asyncio.TaskGroup().__aenter__(),
         )
         return self
@@ -271,8 +285,8 @@ class Contexts:
         """Make a context and start its interpreter; the same id gives the context that has it.
 
         Raises:
-            InvalidRequest: UNKNOWN_LANGUAGE, INVALID_NAME, INVALID_ENV_NAME, INVALID_PATH, CWD_NOT_FOUND;
-                UNSUPPORTED: `memory`.
+            InvalidRequest: UNKNOWN_LANGUAGE, INVALID_NAME, INVALID_ENV_NAME, INVALID_PATH, CWD_NOT_FOUND,
+                INVALID_ARGUMENT: `memory`.
             Limited (QUOTA_EXCEEDED): there are too many contexts.
             Unavailable (START_FAILED, START_TIMEOUT): with what the interpreter said.
         """
@@ -353,10 +367,6 @@ class Contexts:
             raise error(
                 ErrorCode.QUOTA_EXCEEDED, f"there are {len(self._contexts)} contexts", hint="delete some"
             )
-        if request.memory is not None:
-            raise error(
-                ErrorCode.UNSUPPORTED, "a context has no memory limit of its own", hint="leave out memory"
-            )
         language = language_named(request.language).name
         context = self._contexts[context_id] = Context(
             context_id, language, self._kernel_request(request), self._workshop
@@ -367,4 +377,6 @@ class Contexts:
         env = merge_env(self._env, request.env)
         cwd = os.path.join(self._workdir, request.cwd)
         # A message may have as much of buffers as of JSON.
-        return KernelRequest(env=env, cwd=cwd, max_frame=self._config.max_message // 2)
+        return KernelRequest(
+            env=env, cwd=cwd, max_frame=self._config.max_message // 2, memory=check_memory(request.memory)
+        )

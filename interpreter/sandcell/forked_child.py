@@ -69,7 +69,7 @@ class ForkedChild:
             env=dict(request.env),
             cwd=request.cwd,
             connection=child._connection.to_dict(),
-            settings={"max_frame": request.max_frame},
+            settings=request.settings,
         )
         return child
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sandcell.execution import Death
+from sandcell.memory import count_oom_kills, describe_size, judge_end
 from sandcell.starter import describe_exit
 from sandcell_container.end import Cause, End, end_of_status
 from sandcell_container.errors import ErrorCode, SandcellError, error
@@ -44,8 +45,18 @@ class Doom:
 class Kernel:
     """See the module. Made by `open`; `run` has to be awaited to its end by whoever owns it."""
 
-    def __init__(self, started: StartedKernel, config: Config, tasks: asyncio.TaskGroup) -> None:
+    def __init__(
+        self,
+        started: StartedKernel,
+        config: Config,
+        tasks: asyncio.TaskGroup,
+        *,
+        memory: int | None,
+        kills: int,
+    ) -> None:
         loop = asyncio.get_running_loop()
+        self._memory = memory
+        self._kills = kills
         self._started = started
         self._config = config
         self._exit = tasks.create_task(_exit_of(started.job))
@@ -62,16 +73,20 @@ class Kernel:
         request: KernelRequest,
         *,
         config: Config,
+        memory: int | None,
         tasks: asyncio.TaskGroup,
         on_message: Callable[[Channel, Message], None],
     ) -> Kernel:
         """Start a kernel and return it once its output is sure to arrive. Cancelling ends it.
 
+        `memory` is how many bytes it may have, None where nobody knows.
+
         Raises:
             InvalidRequest (CWD_NOT_FOUND): as the starter.
             Unavailable (START_FAILED, START_TIMEOUT): as the starter, or it died before it said welcome.
         """
-        kernel = cls(await starter.start(request), config, tasks)
+        kills = count_oom_kills()
+        kernel = cls(await starter.start(request), config, tasks, memory=memory, kills=kills)
         try:
             await kernel._connect(on_message)
         except BaseException:
@@ -182,7 +197,11 @@ class Kernel:
         if doom is not None:
             return Death(end=replace(end, who=doom.who, limit=doom.limit), reason=doom.reason)
         words = tuple(self._started.words.text.splitlines())
+        end = judge_end(end, self._memory, kills=count_oom_kills() - self._kills)
         reason = f"the interpreter ended with {describe_exit(ended.status)}"
+        if end.cause == "oom":
+            may = f": it may have {describe_size(self._memory)}" if self._memory else ""
+            reason = f"{reason} for want of memory{may}"
         return Death(end=end, reason=reason, words=words, announced=self.leaving)
 
 

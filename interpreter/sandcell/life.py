@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from sandcell.config import Config
 from sandcell.failure import failure_of
 from sandcell.kernel import Kernel
+from sandcell.memory import lowest
 from sandcell.starter import KernelStarter
 from sandcell_container.errors import ErrorCode, SandcellError, error
 
@@ -26,10 +27,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workshop:
-    """What kernels are made with, and the group that owns the task of each."""
+    """What kernels are made with, and the group that owns the task of each. `memory` in bytes."""
 
     starter: KernelStarter
     config: Config
+    memory: int | None = None  # what each process of the sandbox may have
     tasks: asyncio.TaskGroup
 
 
@@ -128,6 +130,7 @@ class KernelLife:
                 shop.starter,
                 self._request,
                 config=shop.config,
+                memory=lowest(self._request.memory, shop.memory),
                 tasks=shop.tasks,
                 on_message=self._observer.on_message,
             )

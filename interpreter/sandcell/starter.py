@@ -28,12 +28,19 @@ _ANSWER_SIZE = 64 * 2**10
 class KernelRequest:
     """What the interpreter is to be born with: its whole environment, its folder, its bounds.
 
-    `max_frame` is how many bytes of JSON one message may have, and how many of buffers.
+    `max_frame` is how many bytes of JSON one message may have, and how many of buffers; `memory` how many bytes the
+    interpreter and each of its processes may have of their own, None is no limit.
     """
 
     env: Mapping[str, str]
     cwd: str
     max_frame: int
+    memory: int | None = None
+
+    @property
+    def settings(self) -> dict[str, int | None]:
+        """What the runtime is told; it cannot be changed when the interpreter is there."""
+        return {"max_frame": self.max_frame, "memory": self.memory}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +116,7 @@ class PlainStarter:
 
     async def start(self, request: KernelRequest) -> StartedKernel:
         connection = new_connection()
-        told = {"connection": connection.to_dict(), "settings": {"max_frame": request.max_frame}}
+        told = {"connection": connection.to_dict(), "settings": request.settings}
         ready, words, job = await self._spawn(request, json.dumps(told).encode())
         try:
             async with asyncio.timeout(self._timeout):

@@ -23,6 +23,7 @@ from IPython.core.error import StdinNotImplementedError
 from traitlets import Type, Unicode
 
 from sandcell_runtime.formatters import VALUE_MIME, NotPlain, plain_value
+from sandcell_runtime.limits import limit_memory
 from sandcell_runtime.loops import allow_nested_runs
 from sandcell_runtime.scope import CwdRefused, applied_cwd, applied_env
 from sandcell_runtime.session import BoundedSession
@@ -238,7 +239,8 @@ class KernelApp(IPKernelApp):
 def make_app(connection: Mapping[str, Any], settings: Mapping[str, Any]) -> KernelApp:
     """Return the application with every socket bound and its threads running; `start()` serves until the end.
 
-    `connection` is a connection file's content. `settings`: `max_frame`, bytes of JSON, and of buffers, that one message may have.
+    `connection` is a connection file's content. `settings`: `max_frame`, bytes of JSON, and of buffers, that one message may have;
+    `memory`, bytes that the interpreter may have from now on, None is no limit.
     """
     allow_nested_runs()
     app = KernelApp.instance()
@@ -254,6 +256,8 @@ def make_app(connection: Mapping[str, Any], settings: Mapping[str, Any]) -> Kern
             "--IPCompleter.use_jedi=False",
         ]
     )
+    if settings.get("memory") is not None:
+        limit_memory(settings["memory"])
     return app
 
 

@@ -687,7 +687,7 @@ async def test_a_bad_request_is_refused_before_anything_runs(
         (CreateContext(language="ruby"), ErrorCode.UNKNOWN_LANGUAGE),
         (CreateContext(id="No"), ErrorCode.INVALID_NAME),
         (CreateContext(env={"": "x"}), ErrorCode.INVALID_ENV_NAME),
-        (CreateContext(memory=2**20), ErrorCode.UNSUPPORTED),
+        (CreateContext(memory=2**20), ErrorCode.INVALID_ARGUMENT),
     ],
 )
 async def test_a_bad_context_is_refused(house: House, request_: CreateContext, code: ErrorCode) -> None:

@@ -76,7 +76,13 @@ async def _furnish(
     """Make the rooms of the guest; `held` gives them back, the last one first."""
     files = await held.enter_async_context(Files(spawner, boot))
     starter = await _make_starter(held, boot, config, spawner)
-    contexts = Contexts(starter, config=config, env=boot.base_env, workdir=boot.workdir)
+    contexts = Contexts(
+        starter,
+        config=config,
+        env=boot.base_env,
+        workdir=boot.workdir,
+        memory=boot.limits.get("memory"),
+    )
     contexts = await held.enter_async_context(contexts)
     executions = Executions(
         contexts,

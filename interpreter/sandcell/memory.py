@@ -1,0 +1,96 @@
+"""Memory of an interpreter: what it may have, and whether the lack of it is what ended it."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sandcell_container.errors import ErrorCode, error
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sandcell_container.end import End
+
+__all__ = [
+    "LEAST_MEMORY",
+    "check_memory",
+    "count_oom_kills",
+    "describe_size",
+    "judge_end",
+    "lowest",
+    "warnings_of",
+]
+
+LEAST_MEMORY = 64 * 2**20  # an interpreter alone has 35 MiB
+
+_NEAR = 0.9  # of a limit: a program that died of it had asked for a piece more than was left
+_FAULTS = {signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS}  # how C code ends that was given no memory
+# Counted by the system, the nearest first: our own control group, of either version, then the whole machine.
+_COUNTERS = (
+    ("/sys/fs/cgroup/memory.events", "oom_kill"),
+    ("/sys/fs/cgroup/memory/memory.oom_control", "oom_kill"),
+    ("/proc/vmstat", "oom_kill"),
+)
+
+
+def describe_size(size: int) -> str:
+    """Return a number of bytes as a person reads it."""
+    return f"{size / 2**20:g} MiB" if size % 2**20 == 0 else f"{size} bytes"
+
+
+def lowest(*limits: int | None) -> int | None:
+    """Return the limit that is reached first, None where there is none."""
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def check_memory(wanted: int | None) -> int | None:
+    """Return the limit in bytes that a context is to have.
+
+    Raises:
+        InvalidRequest (INVALID_ARGUMENT): no interpreter can live with so little.
+    """
+    if wanted is not None and wanted < LEAST_MEMORY:
+        raise error(
+            ErrorCode.INVALID_ARGUMENT,
+            f"memory={describe_size(wanted)} is too little for an interpreter",
+            hint=f"it needs {describe_size(LEAST_MEMORY)} at least",
+            details={"field": "memory"},
+        )
+    return wanted
+
+
+def warnings_of(wanted: int | None, sandbox: int | None) -> tuple[str, ...]:
+    """Return what does not hold as asked for of a context's limit, in a sandbox that has one or has none."""
+    if wanted is None:
+        return ()
+    told = ["memory is limited for each process of the context, not for their sum"]
+    if sandbox is not None and sandbox < wanted:
+        told.append(f"the sandbox's own limit of {describe_size(sandbox)} is lower")
+    return tuple(told)
+
+
+def count_oom_kills(counters: Sequence[tuple[str, str]] = _COUNTERS) -> int:
+    """Return how many processes the system has killed for want of memory, 0 where it does not say."""
+    for path, name in counters:
+        try:
+            lines = Path(path).read_text().splitlines()
+        except OSError:
+            continue
+        found = (line.split() for line in lines if line.startswith(f"{name} "))
+        if (fields := next(found, None)) is not None:
+            return int(fields[1])
+    return 0
+
+
+def judge_end(end: End, limit: int | None, *, kills: int) -> End:
+    """Return how an interpreter ended, with the cause "oom" where the lack of memory ended it.
+
+    `limit` in bytes is what it could have, `kills` how many processes the system has killed for want of memory
+    since it was started.
+    """
+    near = limit is not None and (end.peak_memory or 0) >= _NEAR * limit
+    starved = (end.signal in _FAULTS and near) or (end.signal == signal.SIGKILL and kills > 0)
+    return replace(end, cause="oom", limit="memory") if starved else end
