@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sandcell_container.guest.boot import GuestBoot
     from sandcell_container.guest.spawn import Job, Spawner
 
-__all__ = ["ForkServer", "ServerPlan"]
+__all__ = ["ForkServer", "NotImported", "ServerPlan"]
 
 _CODE_VARIABLES = ("PYTHON", "LD_", "GLIBC_", "GCONV_", "MALLOC_", "OPENSSL_")
 _NO_HOME = "/nonexistent"
@@ -94,11 +94,12 @@ class Words(msgspec.Struct, frozen=True, kw_only=True):
     """What a server said, as its protocol has it."""
 
     ready: bool = False
-    missing: dict[str, str] = {}
+    missing: list[str] = []
     forked: int | None = None
     pid: int = 0
     failed: int | None = None
     reason: str = ""
+    module: str | None = None
 
 
 class Answer(NamedTuple):
@@ -109,6 +110,14 @@ class Answer(NamedTuple):
 
     def close(self) -> None:
         _close_all(self.descriptors)
+
+
+class NotImported(ForkFailed):
+    """A server could not import `module`."""
+
+    def __init__(self, module: str, reason: str) -> None:
+        super().__init__(f"the fork server cannot import {reason}")
+        self.module = module
 
 
 class Control:
@@ -124,9 +133,11 @@ class Control:
         sock.settimeout(0.0)
         self._loop.add_reader(sock.fileno(), self._on_readable)
 
-    async def hear_ready(self, timeout: float) -> dict[str, str]:
-        """Return which modules it could not import, and why. Raises ForkFailed, as `ask`."""
+    async def hear_ready(self, timeout: float) -> list[str]:
+        """Return which modules are not there to be imported. Raises ForkFailed, as `ask`; NotImported."""
         answer = await self._wait(None, timeout)
+        if answer.words.module is not None:
+            raise NotImported(answer.words.module, answer.words.reason)
         if not answer.words.ready:
             raise ForkFailed(f"the fork server is of no use: {answer.words.reason}")
         return answer.words.missing
@@ -229,7 +240,7 @@ class ForkServer:
         self._control = control
         self._words = words
         self._job = job
-        self.missing: dict[str, str] = {}
+        self.missing: list[str] = []
 
     @classmethod
     async def start(
@@ -240,6 +251,7 @@ class ForkServer:
             control, words, (stdin, stderr) = _new_ends(on_end, ours, theirs)
             job = await _start(spawner, plan.start(stdin=stdin, stderr=stderr))
             ours.callback(job.signal, signal.SIGKILL, "process")
+            theirs.close()  # else its end would not end them
             control.tell(plan.options)
             server = cls(spawner, plan, control, words, job)
             server.missing = await server._hear_ready(timeout)
@@ -247,11 +259,16 @@ class ForkServer:
             return server
 
     async def grow(self, preload: Sequence[str], *, timeout: float, on_end: Callable[[], None]) -> ForkServer:
-        """Return another server, forked from this one, that has imported `preload` too. Raises ForkFailed."""
+        """Return another server, forked from this one, that has imported `preload` too.
+
+        Raises:
+            NotImported: one of these is there and cannot be imported. ForkFailed.
+        """
         with ExitStack() as ours, ExitStack() as theirs:
             control, words, ends = _new_ends(on_end, ours, theirs)
             job = await self._fork("grow", ends, preload=list(preload))
             ours.callback(job.signal, signal.SIGKILL, "process")
+            theirs.close()
             server = ForkServer(self._spawner, self._plan, control, words, job)
             server.missing = await server._hear_ready(timeout)
             ours.pop_all()
@@ -277,6 +294,10 @@ class ForkServer:
     def is_open(self) -> bool:
         return self._control.is_open
 
+    @property
+    def pid(self) -> int:
+        return self._job.pid
+
     def close(self) -> None:
         """End it. Its children go on."""
         self._control.close()
@@ -284,9 +305,11 @@ class ForkServer:
         # Not its tree: where there are keepers, those of its children are in it.
         self._job.signal(signal.SIGKILL, "process")
 
-    async def _hear_ready(self, timeout: float) -> dict[str, str]:
+    async def _hear_ready(self, timeout: float) -> list[str]:
         try:
             return await self._control.hear_ready(timeout)
+        except NotImported:
+            raise
         except ForkFailed as problem:
             raise ForkFailed(f"{problem}; it said: {self._words.text[-1000:]}") from None
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Self
 
-from sandcell.fork_server import ForkServer
+from sandcell.fork_server import ForkServer, NotImported
 from sandcell.forked_child import ForkedChild, ForkFailed, Stale
 
 if TYPE_CHECKING:
@@ -65,6 +65,11 @@ class ForkServers:
         self._not_before = 0.0
         self.problem: str | None = None
 
+    @property
+    def pid(self) -> int | None:
+        """The server's process, None where there is none."""
+        return self._server.pid if self._server is not None else None
+
     async def get(self) -> ForkServer:
         """Return a server, started where there is none. Raises ForkFailed."""
         if self._server is None:
@@ -83,14 +88,23 @@ class ForkServers:
             return
         self._has_grown = True
         small = await self.get()
-        grown = await small.grow(self._preload, timeout=_GROW_S, on_end=self._on_end)
-        for name, reason in grown.missing.items():
-            log.info("a module is not preloaded module=%s reason=%s", name, reason)
+        grown = await self._grow(small)
         if self._server not in (small, None):
             grown.close()
             return
         self._server = grown
         small.close()
+
+    async def _grow(self, small: ForkServer) -> ForkServer:
+        """Return a grown server, without what cannot be imported: each such module costs an attempt."""
+        while True:
+            try:
+                return await small.grow(self._preload, timeout=_GROW_S, on_end=self._on_end)
+            except NotImported as problem:
+                if problem.module not in self._preload:
+                    raise
+                log.info("%s", problem)
+                self._preload = tuple(name for name in self._preload if name != problem.module)
 
     def heed(self, stale: Stale) -> None:
         """Act on what a newly forked child found: the server has in memory what it should not have."""
@@ -127,8 +141,8 @@ class ForkServers:
 
     def _note_death(self, reason: str) -> None:
         now = self._loop.time()
-        self._deaths = self._deaths + 1 if now - self._started_at < _STEADY_S else 0
-        pause = min(_LONGEST_PAUSE_S, 2.0**self._deaths - 1)
+        self._deaths = self._deaths + 1 if now - self._started_at < _STEADY_S else 1
+        pause = min(_LONGEST_PAUSE_S, 2.0 ** (self._deaths - 1) - 1)  # 0, 1, 3, 7, ...
         self._not_before = now + pause
         self.problem = f"{reason}; kernels are started without it for {pause:g} s" if pause else None
         log.warning("no fork server for %g s: %s", pause, reason)
@@ -191,6 +205,16 @@ class ForkStarter:
         self._prepare_soon(request)
         return started
 
+    @property
+    def kept(self) -> tuple[int | None, int | None]:
+        """The processes that are there for the next start: the server, the child that is ready."""
+        return self._servers.pid, self._idle.job.pid if self._idle is not None else None
+
+    async def prepared(self) -> None:
+        """Return when nothing more is being prepared for the next start."""
+        if self._preparing is not None:
+            await asyncio.wait({self._preparing})
+
     async def _fork(self, request: KernelRequest) -> StartedKernel | None:
         """Return a forked kernel, or None where there is a reason to start it in another way."""
         child, self._idle = self._idle, None
@@ -209,7 +233,7 @@ class ForkStarter:
         return None
 
     async def _attach(self, child: ForkedChild, request: KernelRequest) -> StartedKernel:
-        if child.request.max_frame != request.max_frame:
+        if child.request.settings != request.settings:
             child.close()
             raise ForkFailed("it was born with other bounds")
         return await child.attach(request, _CHILD_S)

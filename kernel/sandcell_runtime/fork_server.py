@@ -11,9 +11,10 @@ Requests, JSON, with descriptors by SCM_RIGHTS:
   {"fork": N}                  + channel, errors[, keeper]: fork a kernel; see `newborn` for what it is told
   {"grow": N, "preload": [..]} + control, errors[, keeper]: fork another server, which imports these too
 Answers:
-  {"ready": true, "missing": {module: reason}}    first of all, on the control socket of each server
+  {"ready": true, "missing": [modules]}           first of all, on the control socket of each server
   {"forked": N, "pid": P}      + pidfd[, mark]; with a keeper its own pid and pidfd
-  {"failed": N, "reason": text}                   N null: the server itself is of no use, and ends
+  {"failed": N, "reason": text, "module": name}   N null: the server itself is of no use, and ends; where the import of
+                                                  a module was to blame it is named
 
 A child is no child of the server but an orphan from its birth, so that the spawner reaps it and the death of the server
 touches none. Where the server may, each child has a mark of its own, a UTS namespace, and the server is undumpable.
@@ -35,12 +36,13 @@ import struct
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from sandcell_runtime import rights, surroundings
 from sandcell_runtime.newborn import Heritage, Newborn
-from sandcell_runtime.preload import KERNEL, ReadGuard, import_all, library_env, native_threads
+from sandcell_runtime.preload import KERNEL, ImportFailed, ReadGuard, import_all, library_env, native_threads
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
@@ -116,13 +118,10 @@ class _Beginning:
             guard = ReadGuard([sys.base_prefix, *options.site, os.path.dirname(__file__)])
         os.environ["HOME"] = options.home
         state = None if guard else surroundings.observe_path()
-        failed = _import_guarded(guard, KERNEL)
-        if KERNEL[0] in failed:
-            _say(self._control, {"failed": None, "reason": failed[KERNEL[0]]})
-            sys.exit(1)
+        missing = _import(KERNEL, guard, self._control)
         keep = _load_keep(options.spawner) if options.spawner else _no_keep
         fixed = _Fixed(options, guard, state, surroundings.loaded_names(), keep)
-        return _Server(self._control, fixed, extra={}, missing=failed)
+        return _Server(self._control, fixed, extra={}, missing=missing)
 
     def _check_trust(self) -> None:
         """Refuse to go on with rights of its own where user code could change what is imported."""
@@ -147,24 +146,28 @@ class _Growth:
         os.close(self._errors)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # libraries start programs, and wait for them
         os.environ.update(library_env())
-        failed = _import_guarded(self._fixed.guard, self._preload)
+        control = socket.socket(fileno=self._control)
+        missing = _import(self._preload, self._fixed.guard, control)
         core = self._fixed.core
         extra = {name: folder for name, folder in surroundings.loaded_names().items() if name not in core}
-        return _Server(socket.socket(fileno=self._control), self._fixed, extra=extra, missing=failed)
+        return _Server(control, self._fixed, extra=extra, missing=missing)
 
 
-def _import_guarded(guard: ReadGuard | None, names: Iterable[str]) -> dict[str, str]:
-    if guard is None:
-        return import_all(names)
-    with guard.active():
-        return import_all(names)
+def _import(names: Iterable[str], guard: ReadGuard | None, control: socket.socket) -> list[str]:
+    """Import; return those that are not there. Where one fails, say so and end."""
+    try:
+        with guard.active() if guard else nullcontext():
+            return import_all(names)
+    except ImportFailed as problem:
+        _say(control, {"failed": None, "reason": str(problem), "module": problem.module})
+        sys.exit(1)
 
 
 class _Server:
     """Answers requests until the guest's end is closed."""
 
     def __init__(
-        self, control: socket.socket, fixed: _Fixed, *, extra: dict[str, str], missing: dict[str, str]
+        self, control: socket.socket, fixed: _Fixed, *, extra: dict[str, str], missing: list[str]
     ) -> None:
         self._control = control
         self._fixed = fixed

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
 
-__all__ = ["KERNEL", "ReadGuard", "adapt_libraries", "import_all", "library_env", "native_threads"]
+__all__ = [
+    "KERNEL",
+    "ImportFailed",
+    "ReadGuard",
+    "adapt_libraries",
+    "import_all",
+    "library_env",
+    "native_threads",
+]
 
 # What the start of a kernel and its first run import, beyond what `sandcell_runtime.kernel` does.
 KERNEL = (
@@ -63,23 +71,33 @@ class ReadGuard:
             self._active = False
 
     def _check(self, event: str, args: tuple[Any, ...]) -> None:
-        if self._active and event in _READS and isinstance(args[0], (str, bytes)):
+        if self._active and event in _READS and not isinstance(args[0], (int, type(None))):
             path = os.path.abspath(os.fsdecode(args[0]))
             if not any(path == root or path.startswith(f"{root}/") for root in self._roots):
                 raise PermissionError(f"{path} is not read by a fork server")
 
 
-def import_all(names: Iterable[str]) -> dict[str, str]:
-    """Import each module; return why not of those that cannot be imported."""
-    failed = dict[str, str]()
+class ImportFailed(Exception):
+    """A module that is there could not be imported: this process may hold halves of it, and is of no use any more."""
+
+    def __init__(self, module: str, problem: Exception) -> None:
+        super().__init__(f"{module}: {type(problem).__name__}: {problem}"[:1000])
+        self.module = module
+
+
+def import_all(names: Iterable[str]) -> list[str]:
+    """Import each module; return those that are not there. Raises ImportFailed."""
+    missing = list[str]()
     for name in names:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 importlib.import_module(name)
-        except Exception as problem:  # noqa: BLE001 -- any library may fail in any way: then it is not preloaded
-            failed[name] = f"{type(problem).__name__}: {problem}"[:500]
-    return failed
+        except Exception as problem:
+            if not isinstance(problem, ModuleNotFoundError) or not f"{name}.".startswith(f"{problem.name}."):
+                raise ImportFailed(name, problem) from problem
+            missing.append(name)
+    return missing
 
 
 def library_env() -> dict[str, str]:

@@ -63,8 +63,10 @@ def is_read_only(folder: str) -> bool:
 def enter(env: Mapping[str, str], cwd: str) -> None:
     """Be in `cwd` with the environment `env`. Raises OSError when there is no such folder."""
     os.chdir(cwd)
+    # What an interpreter itself sets at its start, where the locale is the C one (PEP 538).
+    coerced = {name: os.environ[name] for name in ("LC_CTYPE",) if name in os.environ}
     os.environ.clear()
-    os.environ.update(env)
+    os.environ.update(coerced | dict(env))
 
 
 def become_python(python: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import venv
@@ -186,25 +187,81 @@ class Ran:
         return cast("dict[str, Any]", result["data"])
 
 
-class RealKernel:
-    """A process of launch.py and a blocking client of it."""
+class PlainProcess:
+    """A kernel as `launch.py` starts it."""
 
-    def __init__(self, folder: str) -> None:
-        connection: Any = new_connection().to_dict()
-        told = {"connection": connection, "settings": {"max_frame": MAX_FRAME}}
-        env = {"PATH": os.environ["PATH"], "HOME": folder, "GIVEN": "yes"}
-        self.process = subprocess.Popen(
+    def __init__(self, told: dict[str, Any], env: dict[str, str], folder: str) -> None:
+        self._process = subprocess.Popen(
             [sys.executable, str(LAUNCHER)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=env,
             cwd=folder,
         )
-        assert self.process.stdin
-        assert self.process.stdout
-        self.process.stdin.write(json.dumps(told).encode())
-        self.process.stdin.close()
-        self.said = self.process.stdout.read()
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.write(json.dumps(told).encode())
+        self._process.stdin.close()
+        self.said = json.loads(self._process.stdout.read())
+
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def end(self) -> None:
+        with self._process:
+            self._process.kill()
+
+
+class ForkedProcess:
+    """A kernel as a fork server starts it, which is there for this one alone."""
+
+    def __init__(self, told: dict[str, Any], env: dict[str, str], folder: str) -> None:
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        command = [sys.executable, str(LAUNCHER), "fork-server"]
+        self._server = subprocess.Popen(command, stdin=theirs.fileno(), env=env, cwd="/")
+        theirs.close()
+        self._ask({"home": folder, "python": None, "site": None, "spawner": None})
+        assert self._hear() == {"ready": True, "missing": []}
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            self._ask({"fork": 1}, theirs.fileno(), 2)
+            assert self._hear()["forked"] == 1
+            theirs.close()
+            for part in ({**told, "env": env, "cwd": "/"}, {"env": env, "cwd": folder}):
+                ours.sendall(json.dumps(part).encode() + b"\n")
+            with ours.makefile() as lines:
+                self.said = {name: value for line in lines for name, value in json.loads(line).items()}
+        assert self.said.pop("attached") is True
+
+    def signal(self, number: int) -> None:
+        signal.pidfd_send_signal(self._pidfd, number)
+
+    def end(self) -> None:
+        self.signal(signal.SIGKILL)
+        os.close(self._pidfd)
+        self._control.close()
+        self._server.wait(DEADLINE_S)
+
+    def _ask(self, message: dict[str, Any], *descriptors: int) -> None:
+        socket.send_fds(self._control, [json.dumps(message).encode()], descriptors)
+
+    def _hear(self) -> dict[str, Any]:
+        message, descriptors, _, _ = socket.recv_fds(self._control, 2**16, 2)
+        if descriptors:
+            self._pidfd, *marks = descriptors
+            for mark in marks:  # root has one, wherever it is
+                os.close(mark)
+        return cast("dict[str, Any]", json.loads(message))
+
+
+class RealKernel:
+    """The process of a kernel and a blocking client of it."""
+
+    def __init__(self, start: type[PlainProcess | ForkedProcess], folder: str) -> None:
+        connection: Any = new_connection().to_dict()
+        told = {"connection": connection, "settings": {"max_frame": MAX_FRAME}}
+        env = {"PATH": os.environ["PATH"], "HOME": folder, "GIVEN": "yes"}
+        self.process = start(told, env, folder)
         self.client = BlockingKernelClient()
         self.client.load_connection_info(connection)
         self.client.start_channels(hb=False)
@@ -235,21 +292,18 @@ class RealKernel:
 
     def close(self) -> None:
         self.client.stop_channels()
-        self.process.kill()
-        self.process.wait()
-        assert self.process.stdout
-        self.process.stdout.close()
+        self.process.end()
 
 
-@pytest.fixture(scope="module")
-def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKernel]:
-    kernel = RealKernel(str(tmp_path_factory.mktemp("home")))
+@pytest.fixture(scope="module", params=[PlainProcess, ForkedProcess], ids=["plain", "forked"])
+def kernel(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKernel]:
+    kernel = RealKernel(request.param, str(tmp_path_factory.mktemp("home")))
     yield kernel
     kernel.close()
 
 
 def test_it_said_ready_and_nothing_else(kernel: RealKernel) -> None:
-    assert json.loads(kernel.said) == {"ready": True}
+    assert kernel.process.said == {"ready": True}
 
 
 def test_the_interpreter_is_as_the_user_would_have_it(kernel: RealKernel) -> None:
@@ -421,7 +475,7 @@ def interrupt_when(kernel: RealKernel, code: str, printed: str) -> Ran:
             continue
         messages.append(message)
         if printed in message["content"].get("text", ""):
-            kernel.process.send_signal(signal.SIGINT)
+            kernel.process.signal(signal.SIGINT)
         if message["content"].get("execution_state") == "idle":
             return Ran(client.get_shell_msg(timeout=DEADLINE_S), messages)
 
@@ -448,7 +502,7 @@ def test_an_interrupt_ends_a_coroutine(kernel: RealKernel) -> None:
 
 def test_an_interrupt_between_runs_is_nothing(kernel: RealKernel) -> None:
     for _ in range(20):
-        kernel.process.send_signal(signal.SIGINT)
+        kernel.process.signal(signal.SIGINT)
         assert kernel.run("1").reply["status"] in {"ok", "error"}
     assert kernel.run("1").reply["status"] == "ok"
 
@@ -457,7 +511,7 @@ def test_a_storm_of_interrupts_leaves_the_kernel_alive(kernel: RealKernel) -> No
     for _ in range(10):
         msg_id = kernel.client.execute("for i in range(10**5): pass", allow_stdin=False)
         for _ in range(50):
-            kernel.process.send_signal(signal.SIGINT)
+            kernel.process.signal(signal.SIGINT)
         client: Any = kernel.client
         reply = client.get_shell_msg(timeout=DEADLINE_S)
         assert reply["parent_header"]["msg_id"] == msg_id

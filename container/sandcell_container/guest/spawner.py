@@ -553,9 +553,15 @@ class Marker(Owner):
         if len(fds) < 2 or has_ended(fds[0]):
             self.channel.send(f"failed {tree.job} {errno.ESRCH} adopt")
             return
-        tree.root, tree.held = int(fields[1]), os.dup(fds[1])
-        tree.mark = f"uts:[{os.fstat(tree.held).st_ino}]"
-        self.own(tree)
+        tree.root, tree.mark = int(fields[1]), f"uts:[{os.fstat(fds[1]).st_ino}]"
+        try:
+            tree.held = os.dup(fds[1])
+            leave_room(tree.held)
+        except OSError as problem:
+            self.forget(tree)
+            self.channel.send(f"failed {tree.job} {problem.errno} adopt")
+        else:
+            self.own(tree)
 
     def mark(self, tree: Tree) -> None:
         check(libc.unshare(CLONE_NEWUTS))
@@ -733,6 +739,8 @@ class Relay:
     def pause_ms(self) -> int | None:
         if self.spare is None and self.may_hire:
             return IDLE_MS
+        if self.bereft:
+            return AGAIN_MS  # what they kept may have another parent, which hears of its end
         ends = [until for kept in self.jobs.values() for until in kept.kills.values()]
         return max(0, int((min(ends) - time.monotonic()) * 1000) + 1) if ends else None
 
@@ -807,7 +815,8 @@ class Relay:
             kept.kills[rest[0]] = time.monotonic() + int(rest[1]) / 1000 + HARD_S + 1
         elif verb == "pids":
             kept.lists.add(rest[0])
-        kept.channel.send_bytes(message)
+        if self.by_fd.get(kept.channel.fd) is kept:  # else it has ended, and `settle` answers for it
+            kept.channel.send_bytes(message)
 
     def start(self, job: str, message: bytes, fds: list[int], *, is_server: bool) -> None:
         try:
@@ -820,8 +829,12 @@ class Relay:
         kept.channel.send_bytes(message, fds)
 
     def adopt(self, job: str, pid: int, fds: list[int], *, is_server: bool) -> None:
-        if len(fds) < 2 or pid in self.by_pid:
-            self.channel.send(f"failed {job} {errno.ESRCH} adopt")
+        try:
+            if len(fds) < 2 or pid in self.by_pid:
+                raise ProcessLookupError(errno.ESRCH, "no such keeper")
+            leave_room(fds[-1] + 2)
+        except OSError as problem:
+            self.channel.send(f"failed {job} {problem.errno} adopt")
             return
         channel = Channel(socket.socket(fileno=os.dup(fds[0])))
         kept = Kept(pid, channel, os.dup(fds[1]))
