@@ -101,8 +101,11 @@ def import_all(names: Iterable[str]) -> list[str]:
 
 
 def library_env() -> dict[str, str]:
-    """Return the variables with which a library has to be imported to be what it would be in a kernel."""
-    return {"MPLBACKEND": _INLINE}
+    """Return the variables with which a library has to be imported to be what it would be in a kernel.
+
+    And for pyarrow, which pandas imports where it is there: its allocator must start no thread, which no fork takes along.
+    """
+    return {"MPLBACKEND": _INLINE, "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 
 
 def native_threads() -> int:
