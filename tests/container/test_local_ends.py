@@ -153,7 +153,7 @@ def test_everything_ends_with_any_of_its_parts(tmp_path: Path, victim: str) -> N
     with Host(tmp_path) as host:
         busy(tmp_path)
         parts = host.processes()
-        assert len(parts) > 8
+        assert len(parts) >= 8
         surviving = {"zygote"} if victim in ("bwrap", "spawner", "guest") else set[str]()
         with Watch([part.pid for role, part in parts.items() if role not in surviving]) as watch:
             os.kill(host.pid if victim == "host" else parts[victim].pid, signal.SIGKILL)

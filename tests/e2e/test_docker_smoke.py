@@ -52,6 +52,11 @@ def test_code_runs_with_state(sandbox: Sandbox) -> None:
     assert (run.value, run.stdout, run.stderr) == (42, "out\n", "err\n")
 
 
+def test_a_command_that_kills_what_keeps_it_harms_itself_alone(sandbox: Sandbox) -> None:
+    assert sandbox.exec("kill -9 $PPID; sleep 60", timeout=20).end.cause in ("signaled", "killed")
+    assert sandbox.exec("echo on").stdout == "on\n"
+
+
 def test_an_error_of_the_code_is_data(sandbox: Sandbox) -> None:
     error = sandbox.run_code("1 / 0").error
     assert error is not None
