@@ -17,6 +17,7 @@ from sandcell.kernel import Doom
 from sandcell.languages import language_named
 from sandcell.life import Workshop
 from sandcell.memory import check_memory, warnings_of
+from sandcell.questions import Questions
 from sandcell.runs import Answer, Run, RunEnded, RunListener
 from sandcell.starter import KernelRequest
 from sandcell_container.errors import ErrorCode, SandcellError, error
@@ -52,6 +53,7 @@ class Context:
         self._deleted = False
         self._kernel_info: tuple[int, dict[str, Any]] | None = None  # by the number of the start
         self._dispatcher = Dispatcher(context_id, request, workshop)
+        self.questions = Questions(self, timeout=workshop.config.inspect_timeout)
 
     def info(self) -> ContextInfo:
         dispatcher, life = self._dispatcher, self._dispatcher.life
@@ -147,6 +149,23 @@ class Context:
             Limited (QUOTA_EXCEEDED): `config.max_queue` runs wait already.
             Unavailable (START_FAILED, START_TIMEOUT): it cannot be started.
         """
+        count = take_number(await self.serve({"ticket": True}, origin=origin), "execution_count")
+        if count is None:
+            raise error(ErrorCode.INTERNAL, f"the kernel of {self.id} gave no execution count")
+        return count
+
+    async def serve(
+        self, extras: dict[str, Any], *, origin: str, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Have the runtime do what `extras` of a request's metadata ask, in its turn; return the reply's content.
+
+        It runs no code of a cell and counts as none. `timeout` in seconds, for its waiting and again for its doing.
+
+        Raises:
+            Gone (LOST, CONTEXT_DIED): the interpreter ended before. Conflict (BUSY): its turn did not come in time.
+            Limited (QUOTA_EXCEEDED): `config.max_queue` runs wait already.
+            Unavailable (START_FAILED, START_TIMEOUT): it cannot be started.
+        """
         self._check_alive()
         problem = self._overload()
         if problem is not None:
@@ -162,15 +181,12 @@ class Context:
                 "stop_on_error": False,
             },
             session=_SESSION,
-            metadata={"sandcell": {"ticket": True}},
+            metadata={"sandcell": extras},
         )
-        self._dispatcher.enqueue(
-            Run(message, self._machine(silent=True), self._dispatcher, origin=origin, listener=answer)
-        )
-        count = take_number(await answer.content(), "execution_count")
-        if count is None:
-            raise error(ErrorCode.INTERNAL, f"the kernel of {self.id} gave no execution count")
-        return count
+        machine = self._machine(silent=True)
+        run = Run(message, machine, self._dispatcher, origin=origin, listener=answer, timeout=timeout)
+        self._dispatcher.enqueue(run, queue_timeout=timeout)
+        return await answer.content()
 
     async def interrupt(self, *, who: str) -> None:
         """Interrupt the run that runs, as ^C does, and kill the interpreter where it is not heeded in time."""
@@ -280,6 +296,11 @@ class Contexts:
         for context in self._contexts.values():
             context.abandon()
         await self._workshop.tasks.__aexit__(kind, exc, trace)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a user should know of how contexts are started here."""
+        return self._starter.warnings
 
     async def create(self, request: CreateContext) -> Context:
         """Make a context and start its interpreter; the same id gives the context that has it.

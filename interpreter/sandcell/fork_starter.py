@@ -217,26 +217,28 @@ class ForkStarter:
 
     async def _fork(self, request: KernelRequest) -> StartedKernel | None:
         """Return a forked kernel, or None where there is a reason to start it in another way."""
-        child, self._idle = self._idle, None
+        child = self._take_idle(request)
         if child is not None:
             try:
-                return await self._attach(child, request)
+                return await child.attach(request, _CHILD_S)
             except ForkFailed as problem:
                 log.info("the idle kernel is of no use: %s", problem)
         try:
             server = await self._servers.get()
-            return await self._attach(await server.fork(request), request)
+            child = await server.fork(request)
+            return await child.attach(request, _CHILD_S)
         except Stale as stale:
             self._servers.heed(stale)
         except ForkFailed as problem:
             log.warning("a kernel is started without the fork server: %s", problem)
         return None
 
-    async def _attach(self, child: ForkedChild, request: KernelRequest) -> StartedKernel:
-        if child.request.settings != request.settings:
-            child.close()
-            raise ForkFailed("it was born with other bounds")
-        return await child.attach(request, _CHILD_S)
+    def _take_idle(self, request: KernelRequest) -> ForkedChild | None:
+        """Return the child that is ready, unless it was born with other settings."""
+        if self._idle is None or self._idle.request.settings != request.settings:
+            return None
+        child, self._idle = self._idle, None
+        return child
 
     def _prepare_soon(self, request: KernelRequest) -> None:
         """Have a child ready for the next start, which is likely to be as this one; and put off the end of it all."""

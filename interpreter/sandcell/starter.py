@@ -55,6 +55,11 @@ class StartedKernel:
 class KernelStarter(Protocol):
     """Starts kernels of one language."""
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a user should know of how kernels are started here."""
+        ...
+
     async def start(self, request: KernelRequest) -> StartedKernel:
         """Return a kernel that is ready for connections. Cancelling leaves nothing behind.
 
@@ -108,6 +113,8 @@ class LastWords:
 
 class PlainStarter:
     """Starts each kernel as a process of its own: `PYTHON RUNTIME_DIR/launch.py`."""
+
+    warnings = ()
 
     def __init__(self, spawner: Spawner, *, python: str, runtime_dir: str, timeout: float) -> None:
         self._spawner = spawner

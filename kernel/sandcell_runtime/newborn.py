@@ -8,6 +8,7 @@ have, or `{"failed": reason}`; and end. An end of file means that nobody wants i
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import signal
@@ -101,6 +102,9 @@ class Newborn:
             os.dup2(descriptor, number)
         for descriptor in (null, self._errors):
             os.close(descriptor)
+        faulthandler.enable(
+            os.dup(2), all_threads=False
+        )  # 2 itself becomes a pipe that dies with this process
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

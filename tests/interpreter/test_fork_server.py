@@ -197,6 +197,8 @@ def place(request: pytest.FixtureRequest) -> Generator[Place]:
 class Counted:
     """A plain starter that counts its starts: those that were no forks."""
 
+    warnings = ()
+
     def __init__(self, plain: PlainStarter) -> None:
         self._plain = plain
         self.starts = 0

@@ -39,6 +39,7 @@ __all__ = ["serve"]
 
 log = logging.getLogger(__name__)
 
+_ROOMY = 2**30  # bytes; what is preloaded takes some 80 MiB, and 30 for each further kernel
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -120,10 +121,16 @@ async def _make_starter(
     if not config.fork_linger:
         return plain
     plan = ServerPlan.of(boot, spawner_program.__file__)
-    preload = tuple(config.preload.split())
+    preload = tuple(config.preload.split()) if _is_roomy(boot) else ()
     return await held.enter_async_context(
         ForkStarter(spawner, plan, plain, preload=preload, linger=config.fork_linger)
     )
+
+
+def _is_roomy(boot: GuestBoot) -> bool:
+    """Tell whether libraries that no code has asked for may take up memory here."""
+    limit: int | None = boot.limits.get("memory")
+    return limit is None or limit >= _ROOMY
 
 
 def _make_leases(boot: GuestBoot, config: Config, executions: Executions) -> Leases:

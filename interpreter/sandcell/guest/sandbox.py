@@ -81,7 +81,7 @@ def describe(guest: Guest) -> SandboxInfo:
         tools=tuple(name for name in _TOOLS if _find(name, boot.base_env)),
         memory={"limit": boot.limits.get("memory"), "used": None},
         disk={"limit": boot.limits.get("disk"), "used": None},
-        warnings=boot.warnings,
+        warnings=(*boot.warnings, *guest.contexts.warnings),
     )
 
 
