@@ -13,6 +13,9 @@ from msgspec import UNSET, UnsetType
 from sandcell_container.end import End
 
 __all__ = [
+    "AskComplete",
+    "AskInspect",
+    "Completion",
     "ContextInfo",
     "CreateContext",
     "CreateExecution",
@@ -21,9 +24,13 @@ __all__ = [
     "ExecutionInfo",
     "FilePath",
     "FrontInfo",
+    "Inspection",
     "ListFiles",
+    "ObjectInfo",
     "SandboxInfo",
     "SendInput",
+    "Variable",
+    "Variables",
 ]
 
 
@@ -96,6 +103,62 @@ class ContextInfo(Answer, frozen=True, kw_only=True):
     end: End | None = None
     memory: int | None = None  # bytes that its interpreter may have
     warnings: tuple[str, ...] = ()  # what does not hold as asked
+
+
+class AskComplete(Body, frozen=True, kw_only=True):
+    """POST /v1/contexts/{id}/complete. `cursor_pos` counts code points, by default to the end."""
+
+    code: str
+    cursor_pos: int | None = None
+
+
+class Completion(Answer, frozen=True, kw_only=True):
+    """What could stand in place of `code[start:end]`; nothing is known where `matches` is empty."""
+
+    matches: tuple[str, ...]
+    start: int
+    end: int
+
+
+class AskInspect(Body, frozen=True, kw_only=True):
+    """POST /v1/contexts/{id}/inspect. `detail_level` 1 asks for the source, too."""
+
+    code: str
+    cursor_pos: int | None = None
+    detail_level: Literal[0, 1] = 0
+
+
+class Inspection(Answer, frozen=True, kw_only=True):
+    """What is known of the name at the cursor: `data` by MIME type, and its `text` without colours. Empty where nothing is."""
+
+    found: bool
+    text: str = ""
+    data: dict[str, str] = {}
+
+
+class Variable(Answer, frozen=True, kw_only=True):
+    """One variable. `size` in bytes without those of its parts, `shape` of what has one. `preview` is one line that no
+    code of the user's has made: empty for what only such code could show."""
+
+    name: str
+    type: str
+    shape: tuple[int, ...] | None = None
+    size: int | None = None
+    preview: str = ""
+
+
+class Variables(Answer, frozen=True, kw_only=True):
+    """GET /v1/contexts/{id}/variables: the first thousand of `total`, in the order of their making."""
+
+    variables: tuple[Variable, ...]
+    total: int
+
+
+class ObjectInfo(Answer, frozen=True, kw_only=True):
+    """PUT /v1/contexts/{id}/objects/{name}: the variable that was made, and the MIME type of what it was made of."""
+
+    name: str
+    form: str
 
 
 # --- fronts

@@ -177,10 +177,21 @@ class Answer:
 
     def on_run_end(self, msg_id: str, ended: RunEnded) -> None:
         if not self._reply.done():
-            self._reply.set_result(error(ErrorCode.CONTEXT_DIED, ended.reason))
+            turned_away = ended.aborted and ended.end.cause == "exited"
+            code = ErrorCode.BUSY if turned_away else ErrorCode.CONTEXT_DIED
+            self._reply.set_result(error(code, ended.reason))
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has the reply, or none will come."""
+        return self._reply.done()
 
     async def content(self) -> dict[str, Any]:
-        """Return the content of the reply. Raises Gone (CONTEXT_DIED) when none will come."""
+        """Return the content of the reply.
+
+        Raises:
+            Gone (CONTEXT_DIED): none will come. Conflict (BUSY): its turn did not come in time.
+        """
         answer = await self._reply
         if isinstance(answer, SandcellError):
             raise answer

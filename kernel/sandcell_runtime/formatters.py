@@ -17,15 +17,15 @@ class NotPlain(Exception):
     """The value is not JSON-safe, or too large: it has no plain form, which is an answer and no fault."""
 
 
-def plain_value(value: object) -> object:
+def plain_value(value: object, *, limit: int = MAX_VALUE_BYTES) -> object:
     """Return `value` as None, bool, int, finite float, str, list, or dict with str keys; tuples become lists.
 
     Raises:
-        NotPlain: anything else is in it, it is deeper than 64 levels, or 1 MiB or more as JSON.
+        NotPlain: anything else is in it, it is deeper than 64 levels, or `limit` bytes or more as JSON.
     """
-    budget = _Budget()
+    budget = _Budget(limit)
     plain = _plain(value, 0, budget)
-    if len(json.dumps(plain, allow_nan=False)) >= MAX_VALUE_BYTES:
+    if len(json.dumps(plain, allow_nan=False)) >= limit:
         raise NotPlain
     return plain
 
@@ -35,8 +35,8 @@ class _Budget:
 
     __slots__ = ("left",)
 
-    def __init__(self) -> None:
-        self.left = MAX_VALUE_BYTES // 2  # an item of a list is two bytes of JSON at least
+    def __init__(self, limit: int) -> None:
+        self.left = limit // 2  # an item of a list is two bytes of JSON at least
 
     def spend(self, cost: int) -> None:
         self.left -= cost

@@ -1,7 +1,8 @@
 """The kernel of a Python context: a subclass of ipykernel's where its public points allow.
 
 A request's metadata may hold `{"sandcell": {...}}` with `want` (extras for results: "value"), `env` (name to text,
-or to null for unset) and `cwd`, both for this run alone, and `ticket` (raise the execution count, run nothing).
+or to null for unset) and `cwd`, both for this run alone, `ticket` (raise the execution count, run nothing), and
+`exchange` (`{verb, name, path, form}`: an object in or out, run nothing).
 A reply that refuses to run holds `"sandcell": {"refused": CODE}` beside `ename` and `evalue`.
 """
 
@@ -25,8 +26,10 @@ from traitlets import Type, Unicode
 from sandcell_runtime.formatters import VALUE_MIME, NotPlain, plain_value
 from sandcell_runtime.limits import limit_memory
 from sandcell_runtime.loops import allow_nested_runs
+from sandcell_runtime.objects import ExchangeRefused, load_object, save_object
 from sandcell_runtime.scope import CwdRefused, applied_cwd, applied_env
 from sandcell_runtime.session import BoundedSession
+from sandcell_runtime.variables import describe_variables
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Generator, Mapping
@@ -71,6 +74,7 @@ class Kernel(IPythonKernel):
     """One context. Interrupts reach the user's code only, so none can break the kernel around it."""
 
     shell_class = Type(Shell)
+    control_msg_types = [*IPythonKernel.control_msg_types, "sandcell_variables_request"]  # noqa: RUF012 -- as its base has it
     _execute_sleep = 0.0  # stock sleeps before each reply, in the hope that output arrives first
     _interrupted = False
 
@@ -93,6 +97,8 @@ class Kernel(IPythonKernel):
         extras: dict[str, Any] = (cell_meta or {}).get("sandcell") or {}
         if extras.get("ticket"):
             return self._take_ticket()
+        if "exchange" in extras:
+            return await self._run_interruptible(self._exchange(extras["exchange"]))
         hook = self._ipython.displayhook
         hook.want_value = "value" in extras.get("want", ())
         try:
@@ -187,6 +193,38 @@ class Kernel(IPythonKernel):
         present = self._ipython.history_manager.session_number
         reply["history"] = [(session or present, line, text) for session, line, text in reply["history"]]
         return reply
+
+    async def sandcell_variables_request(self, stream: Any, ident: Any, parent: Any) -> None:
+        """Tell what the variables are. On control, and so while a cell runs."""
+        shell = self._ipython
+        told = describe_variables(shell.user_ns, shell.user_ns_hidden)
+        cast("BoundedSession", self.session).send(stream, "sandcell_variables_reply", told, parent, ident)
+
+    async def _exchange(self, asked: dict[str, str]) -> dict[str, Any]:
+        """Take an object in from a file (`verb` is "load"), or give one out into it ("save")."""
+        names, name, path = self._ipython.user_ns, asked["name"], asked["path"]
+        try:
+            if asked["verb"] == "load":
+                load_object(names, name, path, asked["form"])
+                form = asked["form"]
+            else:
+                form = save_object(names, name, path)
+        except ExchangeRefused as problem:
+            return self._refused(problem.code, str(problem), problem.hint)
+        except Exception as problem:  # noqa: BLE001 -- a library of the user's may fail in any way
+            return self._refused("INTERNAL", f"{type(problem).__name__}: {problem}", "")
+        count = self._ipython.execution_count
+        told = {"exchanged": {"form": form}}
+        return {
+            "status": "ok",
+            "execution_count": count,
+            "user_expressions": {},
+            "payload": [],
+            "sandcell": told,
+        }
+
+    def _refused(self, code: str, message: str, hint: str) -> dict[str, Any]:
+        return self._failed(code, message, sandcell={"refused": code, "hint": hint})
 
     def _take_ticket(self) -> dict[str, Any]:
         count = self._ipython.execution_count

@@ -9,10 +9,14 @@ from tornado.httpserver import HTTPServer
 from tornado.web import Application, RequestHandler, url
 
 from sandcell.guest.contexts import (
+    CompleteHandler,
     ContextHandler,
     ContextInterruptHandler,
     ContextRestartHandler,
     ContextsHandler,
+    InspectHandler,
+    ObjectHandler,
+    VariablesHandler,
 )
 from sandcell.guest.exec_handler import ExecHandler
 from sandcell.guest.executions import (
@@ -57,6 +61,10 @@ ROUTES: tuple[Route, ...] = (
     (f"/v1/contexts/{_ID}", ContextHandler),
     (f"/v1/contexts/{_ID}/interrupt", ContextInterruptHandler),
     (f"/v1/contexts/{_ID}/restart", ContextRestartHandler),
+    (f"/v1/contexts/{_ID}/complete", CompleteHandler),
+    (f"/v1/contexts/{_ID}/inspect", InspectHandler),
+    (f"/v1/contexts/{_ID}/variables", VariablesHandler),
+    (f"/v1/contexts/{_ID}/objects/{_ID}", ObjectHandler),
     ("/v1/fronts", FrontsHandler),
     (f"/v1/fronts/{_ID}", FrontHandler),
     (f"/v1/fronts/{_ID}/channels", FrontChannels),

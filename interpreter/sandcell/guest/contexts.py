@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
-from sandcell.api import CreateContext
-from sandcell.guest.request import ApiHandler
+import asyncio
 
-__all__ = ["ContextHandler", "ContextInterruptHandler", "ContextRestartHandler", "ContextsHandler"]
+from tornado.iostream import StreamClosedError
+
+from sandcell.api import AskComplete, AskInspect, CreateContext, ObjectInfo
+from sandcell.exchange import FORMS, check_variable, load_object, new_exchange_path, save_object
+from sandcell.guest.request import ApiHandler
+from sandcell.guest.upload import UploadHandler, UploadTarget
+from sandcell_container.errors import ErrorCode, error
+
+__all__ = [
+    "CompleteHandler",
+    "ContextHandler",
+    "ContextInterruptHandler",
+    "ContextRestartHandler",
+    "ContextsHandler",
+    "InspectHandler",
+    "ObjectHandler",
+    "VariablesHandler",
+]
 
 SDK = "sdk"
 
@@ -48,3 +64,80 @@ class ContextRestartHandler(ApiHandler):
         context = self.guest.contexts.get(context_id)
         await context.restart(who=SDK)
         self.reply(context.info())
+
+
+class CompleteHandler(ApiHandler):
+    """POST /v1/contexts/{id}/complete"""
+
+    async def post(self, context_id: str) -> None:
+        context = self.guest.contexts.get(context_id)
+        self.reply(await context.questions.complete(self.body(AskComplete)))
+
+
+class InspectHandler(ApiHandler):
+    """POST /v1/contexts/{id}/inspect"""
+
+    async def post(self, context_id: str) -> None:
+        context = self.guest.contexts.get(context_id)
+        self.reply(await context.questions.inspect(self.body(AskInspect)))
+
+
+class VariablesHandler(ApiHandler):
+    """GET /v1/contexts/{id}/variables"""
+
+    async def get(self, context_id: str) -> None:
+        self.reply(await self.guest.contexts.get(context_id).questions.variables())
+
+
+class ObjectHandler(UploadHandler):
+    """PUT, GET /v1/contexts/{id}/objects/{name}"""
+
+    def upload_target(self) -> UploadTarget:
+        self.guest.contexts.get(self.path_args[0])
+        check_variable(self.path_args[1])
+        self._form()
+        self._file = new_exchange_path()
+        return UploadTarget(self._file, 0o600)
+
+    async def put(self, context_id: str, name: str) -> None:
+        guest = self.guest
+        await self.uploaded()
+        try:
+            form, timeout = self._form(), guest.config.default_timeout
+            await load_object(guest.contexts.get(context_id), name, self._file, form, timeout=timeout)
+        finally:
+            guest.files.remove_soon(self._file)
+        self.reply(ObjectInfo(name=name, form=form), status=201)
+
+    async def get(self, context_id: str, name: str) -> None:
+        guest, path = self.guest, new_exchange_path()
+        context = guest.contexts.get(context_id)
+        try:
+            timeout = guest.config.default_timeout
+            form = await save_object(context, check_variable(name), path, timeout=timeout)
+            file = await guest.files.read(path)
+        finally:
+            guest.files.remove_soon(path)
+        self.set_header("Content-Type", form)
+        self.set_header("Content-Length", file.info.size)
+        try:
+            self.cancel_when_client_goes()
+            async for chunk in file.chunks:
+                self.write(chunk)
+                await self.flush()
+            self.finish()
+        except (asyncio.CancelledError, StreamClosedError):
+            if not self.client_gone:
+                raise
+        finally:
+            await file.aclose()
+
+    def _form(self) -> str:
+        form = self.request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        if form not in FORMS:
+            raise error(
+                ErrorCode.UNSUPPORTED,
+                f"an object of the form {form[:80]!r} cannot be taken",
+                hint=f"Content-Type is one of {', '.join(FORMS)}",
+            )
+        return form

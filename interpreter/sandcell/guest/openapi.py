@@ -44,6 +44,24 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("delete", "/v1/contexts/{id}", "End a context."),
     Operation("post", "/v1/contexts/{id}/interrupt", "Interrupt what runs in it.", api.ContextInfo),
     Operation("post", "/v1/contexts/{id}/restart", "Start its interpreter anew.", api.ContextInfo),
+    Operation(
+        "post",
+        "/v1/contexts/{id}/complete",
+        "What could stand at the cursor.",
+        api.Completion,
+        api.AskComplete,
+    ),
+    Operation("post", "/v1/contexts/{id}/inspect", "What a name means.", api.Inspection, api.AskInspect),
+    Operation("get", "/v1/contexts/{id}/variables", "The variables, also while a cell runs.", api.Variables),
+    Operation(
+        "put",
+        "/v1/contexts/{id}/objects/{name}",
+        "Make a variable; Content-Type says of what: JSON, bytes, .npy or an Arrow stream.",
+        api.ObjectInfo,
+        BYTES,
+        201,
+    ),
+    Operation("get", "/v1/contexts/{id}/objects/{name}", "A variable, in the form that it has.", BYTES),
     Operation("get", "/v1/executions", "The runs that are known.", list[api.ExecutionInfo]),
     Operation(
         "post",
@@ -139,8 +157,11 @@ def _parameters(operation: Operation) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = [
         {"name": name, "in": "query", "schema": {"type": "string"}} for name in operation.query
     ]
-    if "{id}" in operation.path:
-        found.append({"name": "id", "in": "path", "required": True, "schema": {"type": "string"}})
+    found += [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in ("id", "name")
+        if f"{{{name}}}" in operation.path
+    ]
     return found
 
 

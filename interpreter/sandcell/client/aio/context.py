@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from sandcell.api import ContextInfo
+import msgspec
+
+from sandcell.api import AskComplete, AskInspect, Completion, ContextInfo, Inspection, Variable, Variables
 from sandcell.client.aio.execution import run_execution, start_execution
+from sandcell.client.objects import Encoded, decode_object, encode_object
 from sandcell.client.options import Callbacks, RunOptions, make_execution
 from sandcell.client.protocol import Request, path_of
 
@@ -21,6 +24,9 @@ __all__ = ["START_PATIENCE_S", "AsyncContext"]
 
 START_PATIENCE_S = 120.0
 """What it may take to end an interpreter and to start another, by the guest's own limits."""
+
+
+_EXCHANGE_PATIENCE_S = 660.0  # of an object's turn in the queue, and then its way, by the guest's own limits
 
 
 class AsyncContext:
@@ -83,6 +89,60 @@ class AsyncContext:
         self._info = await self._transport.call(request, ContextInfo)
         return self._info
 
+    async def variables(self) -> list[Variable]:
+        """Return its variables, at most a thousand, in the order of their making; also while a run runs.
+
+        Left out are modules and names that begin with an underscore. No code of the user's is run for it: what only
+        that could show has a type and no preview.
+
+        Raises:
+            Conflict (BUSY): the interpreter is inside code that lets nothing else run.
+            Gone (CONTEXT_DIED): the interpreter has just ended.
+        """
+        request = Request(method="GET", path=path_of("contexts", self.id, "variables"))
+        return list((await self._transport.call(request, Variables)).variables)
+
+    async def complete(self, code: str, cursor_pos: int | None = None) -> Completion:
+        """Return what could stand at the cursor, by default the end of `code`. Empty where it is busy for a second."""
+        body = AskComplete(code=code, cursor_pos=cursor_pos)
+        return await self._transport.call(self._asking("complete", body), Completion)
+
+    async def inspect(
+        self, code: str, cursor_pos: int | None = None, *, detail_level: Literal[0, 1] = 0
+    ) -> Inspection:
+        """Return what is known of the name at the cursor; 1 asks for its source. Empty where it is busy for a second."""
+        body = AskInspect(code=code, cursor_pos=cursor_pos, detail_level=detail_level)
+        return await self._transport.call(self._asking("inspect", body), Inspection)
+
+    async def push(self, **objects: Any) -> None:
+        """Make variables of these objects, each in its turn behind the runs that wait.
+
+        What can be sent: values as JSON has them, bytes, numpy arrays, pandas and Arrow tables (these need pyarrow
+        on both sides). Tuples arrive as lists.
+
+        Raises:
+            InvalidRequest: INVALID_ARGUMENT: one has no such form. UNSUPPORTED: a library is missing, here or there.
+            Conflict (BUSY): its turn did not come. Gone (CONTEXT_DIED): the interpreter ended.
+        """
+        encoded = {name: encode_object(name, value) for name, value in objects.items()}
+        for name, (form, data) in encoded.items():
+            await self._transport.fetch(self._exchanging("PUT", name, data=data, form=form))
+
+    async def pull(self, name: str) -> Any:
+        """Return the variable `name` as it is there, in the forms that `push` has.
+
+        Nothing that comes out of the sandbox is unpickled, so other objects cannot come. Raises as `push`, and:
+            NotFound (NOT_FOUND): there is no such variable.
+        """
+        answer = await self._transport.open(self._exchanging("GET", name))
+        try:
+            parts = list[bytes]()
+            async for chunk in answer.chunks():
+                parts.append(chunk)
+        finally:
+            answer.close()
+        return decode_object(name, Encoded(answer.head.headers.get("content-type", ""), b"".join(parts)))
+
     async def interrupt(self) -> None:
         """Interrupt the run that runs now, as ^C does. Nothing running is fine."""
         await self._transport.fetch(self._asking("interrupt"))
@@ -96,10 +156,20 @@ class AsyncContext:
         request = Request(method="DELETE", path=path_of("contexts", self.id))
         await self._transport.fetch(request)
 
-    def _asking(self, verb: str) -> Request:
+    def _asking(self, verb: str, body: msgspec.Struct | None = None) -> Request:
         return Request(
             method="POST",
             path=path_of("contexts", self.id, verb),
+            body=msgspec.json.encode(body) if body is not None else b"",
             repeatable=verb != "restart",
             patience=START_PATIENCE_S,
+        )
+
+    def _exchanging(self, method: str, name: str, *, data: bytes = b"", form: str = "") -> Request:
+        return Request(
+            method=method,
+            path=path_of("contexts", self.id, "objects", name),
+            body=data,
+            content_type=form,
+            patience=_EXCHANGE_PATIENCE_S,
         )

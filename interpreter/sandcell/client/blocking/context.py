@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from sandcell.api import ContextInfo
+import msgspec
+
+from sandcell.api import AskComplete, AskInspect, Completion, ContextInfo, Inspection, Variable, Variables
 from sandcell.client.blocking.execution import run_execution, start_execution
+from sandcell.client.objects import Encoded, decode_object, encode_object
 from sandcell.client.options import Callbacks, RunOptions, make_execution
 from sandcell.client.protocol import Request, path_of
 
@@ -22,6 +25,9 @@ __all__ = ["START_PATIENCE_S", "Context"]
 
 START_PATIENCE_S = 120.0
 """What it may take to end an interpreter and to start another, by the guest's own limits."""
+
+
+_EXCHANGE_PATIENCE_S = 660.0  # of an object's turn in the queue, and then its way, by the guest's own limits
 
 
 class Context:
@@ -84,6 +90,60 @@ class Context:
         self._info = self._transport.call(request, ContextInfo)
         return self._info
 
+    def variables(self) -> list[Variable]:
+        """Return its variables, at most a thousand, in the order of their making; also while a run runs.
+
+        Left out are modules and names that begin with an underscore. No code of the user's is run for it: what only
+        that could show has a type and no preview.
+
+        Raises:
+            Conflict (BUSY): the interpreter is inside code that lets nothing else run.
+            Gone (CONTEXT_DIED): the interpreter has just ended.
+        """
+        request = Request(method="GET", path=path_of("contexts", self.id, "variables"))
+        return list((self._transport.call(request, Variables)).variables)
+
+    def complete(self, code: str, cursor_pos: int | None = None) -> Completion:
+        """Return what could stand at the cursor, by default the end of `code`. Empty where it is busy for a second."""
+        body = AskComplete(code=code, cursor_pos=cursor_pos)
+        return self._transport.call(self._asking("complete", body), Completion)
+
+    def inspect(
+        self, code: str, cursor_pos: int | None = None, *, detail_level: Literal[0, 1] = 0
+    ) -> Inspection:
+        """Return what is known of the name at the cursor; 1 asks for its source. Empty where it is busy for a second."""
+        body = AskInspect(code=code, cursor_pos=cursor_pos, detail_level=detail_level)
+        return self._transport.call(self._asking("inspect", body), Inspection)
+
+    def push(self, **objects: Any) -> None:
+        """Make variables of these objects, each in its turn behind the runs that wait.
+
+        What can be sent: values as JSON has them, bytes, numpy arrays, pandas and Arrow tables (these need pyarrow
+        on both sides). Tuples arrive as lists.
+
+        Raises:
+            InvalidRequest: INVALID_ARGUMENT: one has no such form. UNSUPPORTED: a library is missing, here or there.
+            Conflict (BUSY): its turn did not come. Gone (CONTEXT_DIED): the interpreter ended.
+        """
+        encoded = {name: encode_object(name, value) for name, value in objects.items()}
+        for name, (form, data) in encoded.items():
+            self._transport.fetch(self._exchanging("PUT", name, data=data, form=form))
+
+    def pull(self, name: str) -> Any:
+        """Return the variable `name` as it is there, in the forms that `push` has.
+
+        Nothing that comes out of the sandbox is unpickled, so other objects cannot come. Raises as `push`, and:
+            NotFound (NOT_FOUND): there is no such variable.
+        """
+        answer = self._transport.open(self._exchanging("GET", name))
+        try:
+            parts = list[bytes]()
+            for chunk in answer.chunks():
+                parts.append(chunk)
+        finally:
+            answer.close()
+        return decode_object(name, Encoded(answer.head.headers.get("content-type", ""), b"".join(parts)))
+
     def interrupt(self) -> None:
         """Interrupt the run that runs now, as ^C does. Nothing running is fine."""
         self._transport.fetch(self._asking("interrupt"))
@@ -97,10 +157,20 @@ class Context:
         request = Request(method="DELETE", path=path_of("contexts", self.id))
         self._transport.fetch(request)
 
-    def _asking(self, verb: str) -> Request:
+    def _asking(self, verb: str, body: msgspec.Struct | None = None) -> Request:
         return Request(
             method="POST",
             path=path_of("contexts", self.id, verb),
+            body=msgspec.json.encode(body) if body is not None else b"",
             repeatable=verb != "restart",
             patience=START_PATIENCE_S,
+        )
+
+    def _exchanging(self, method: str, name: str, *, data: bytes = b"", form: str = "") -> Request:
+        return Request(
+            method=method,
+            path=path_of("contexts", self.id, "objects", name),
+            body=data,
+            content_type=form,
+            patience=_EXCHANGE_PATIENCE_S,
         )
