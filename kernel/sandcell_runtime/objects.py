@@ -6,6 +6,7 @@ Libraries are imported when one of their objects is met, and only then.
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -47,7 +48,9 @@ def load_object(names: MutableMapping[str, Any], name: str, path: str, form: str
     with open(path, "rb") as file:
         try:
             names[name] = load(file)
-        except (ValueError, EOFError, UnicodeDecodeError) as problem:
+        except ExchangeRefused:
+            raise
+        except Exception as problem:
             raise ExchangeRefused(
                 "INVALID_ARGUMENT", f"{name} is not valid as {form}: {problem}"
             ) from problem
@@ -120,8 +123,8 @@ def _write(file: BinaryIO, data: bytes | bytearray) -> None:
 
 
 def _load_array(file: BinaryIO) -> Any:
-    numpy = _need("numpy", "arrays")
-    return numpy.load(file, allow_pickle=False)
+    # Not `numpy.load`, which opens archives too.
+    return _need("numpy.lib.format", "arrays").read_array(file, allow_pickle=False)
 
 
 def _save_array(name: str, value: Any, file: BinaryIO) -> None:
@@ -137,7 +140,7 @@ def _save_array(name: str, value: Any, file: BinaryIO) -> None:
 
 def _load_table(file: BinaryIO) -> Any:
     """Return a DataFrame where the table was one and pandas is here, else a pyarrow.Table."""
-    pyarrow = _need("pyarrow", "tables")
+    pyarrow = _need_arrow()
     with pyarrow.ipc.open_stream(file) as reader:
         table = reader.read_all()
     if b"pandas" not in (table.schema.metadata or {}):
@@ -149,7 +152,7 @@ def _load_table(file: BinaryIO) -> Any:
 
 
 def _save_table(name: str, value: Any, file: BinaryIO) -> None:
-    pyarrow = _need("pyarrow", "tables")
+    pyarrow = _need_arrow()
     try:
         table = _table_of(pyarrow, value)
     except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, pyarrow.ArrowNotImplementedError) as problem:
@@ -176,16 +179,19 @@ def _table_of(pyarrow: Any, value: Any) -> Any:
 
 def _need(module: str, what: str) -> Any:
     try:
-        found = __import__(module)
-        if module == "pyarrow":
-            __import__("pyarrow.ipc")
+        return importlib.import_module(module)
     except ImportError as problem:
+        name = module.partition(".")[0]
         raise ExchangeRefused(
             "UNSUPPORTED",
-            f"{what} need {module} in the sandbox, which cannot be imported: {problem}",
-            f"install {module} in the environment that user code gets",
+            f"{what} need {name} in the sandbox, which cannot be imported: {problem}",
+            f"install {name} in the environment that user code gets",
         ) from problem
-    return found
+
+
+def _need_arrow() -> Any:
+    _need("pyarrow.ipc", "tables")
+    return _need("pyarrow", "tables")
 
 
 _LOADERS: dict[str, Callable[[BinaryIO], Any]] = {

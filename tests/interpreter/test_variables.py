@@ -90,7 +90,7 @@ def _spring(*_: object) -> Any:
 def _trap_of_classes() -> Any:
     """Return a metaclass whose every answer is a fault."""
     asked = ("__getattribute__", "__instancecheck__", "__subclasscheck__", "__repr__")
-    named = ("__name__", "__module__", "__mro__", "__qualname__")
+    named = ("__name__", "__module__", "__mro__")
     return type(
         "Trap", (type,), {**dict.fromkeys(asked, _spring), **{each: property(_spring) for each in named}}
     )

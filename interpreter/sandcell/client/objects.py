@@ -13,7 +13,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from sandcell_container.errors import ErrorCode, error
+from sandcell_container.errors import ErrorCode, SandcellError, error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +68,9 @@ def decode_object(name: str, encoded: Encoded) -> Any:
         )
     try:
         return decode(encoded.data)
-    except (ValueError, EOFError) as problem:  # what a program in the sandbox wrote is data of no trust
+    except SandcellError:
+        raise
+    except Exception as problem:  # what a program in the sandbox wrote may break a library in any way
         raise error(ErrorCode.INTERNAL, f"{name} is not valid as {encoded.form}: {problem}") from problem
 
 
@@ -114,7 +116,8 @@ def _encode_array(name: str, value: Any) -> bytes:
 
 
 def _decode_array(data: bytes) -> Any:
-    return _need("numpy", "arrays").load(io.BytesIO(data), allow_pickle=False)
+    # Not `numpy.load`, which opens archives too.
+    return _need("numpy.lib.format", "arrays").read_array(io.BytesIO(data), allow_pickle=False)
 
 
 def _encode_table(name: str, value: Any) -> bytes:
