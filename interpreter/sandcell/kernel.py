@@ -195,7 +195,8 @@ class Kernel:
             ended.status, at=time.time(), peak_memory=ended.peak_memory, cause=doom.cause if doom else None
         )
         if doom is not None:
-            return Death(end=replace(end, who=doom.who, limit=doom.limit), reason=doom.reason)
+            told = replace(end, who=doom.who, limit=doom.limit)
+            return Death(end=told, reason=doom.reason, announced=self.leaving)
         words = tuple(self._started.words.text.splitlines())
         end = judge_end(end, self._memory, kills=count_oom_kills() - self._kills)
         reason = f"the interpreter ended with {describe_exit(ended.status)}"

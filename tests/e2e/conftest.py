@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from sandcell import Sandbox
 from sandcell.client.host import the_host
+from sandcell_container.registry import Registry
 from sandcell_kernel.install import install_kernelspec
 
 if TYPE_CHECKING:
@@ -29,6 +32,48 @@ def sandbox() -> Generator[Sandbox]:
     """A sandbox that the tests of a module share, each with files and contexts of its own."""
     with Sandbox.create(engine="local") as made:
         yield made
+
+
+class GuestProcess:
+    """The guest of a sandbox as this machine sees it, from outside of the sandbox."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        registry = Registry(the_host().config.state_path / "sandboxes")
+        found = next(each for each in registry.entries() if each.record.id == sandbox.id)
+        self.pid = found.processes[1].pid
+        self.launcher = found.processes[0].pid
+
+    @property
+    def memory(self) -> int:
+        """Bytes that it has in memory now."""
+        return self._status("VmRSS")
+
+    @property
+    def peak(self) -> int:
+        """The most bytes that it has had in memory since `forget_peak`."""
+        return self._status("VmHWM")
+
+    def forget_peak(self) -> None:
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
+
+    @property
+    def descriptors(self) -> int:
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    @property
+    def threads(self) -> int:
+        return len(os.listdir(f"/proc/{self.pid}/task"))
+
+    def _status(self, name: str) -> int:
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        line = next(line for line in status.splitlines() if line.startswith(f"{name}:"))
+        return int(line.split()[1]) * 1024
+
+
+@pytest.fixture(scope="module")
+def guest(sandbox: Sandbox) -> GuestProcess:
+    """The guest of the module's sandbox."""
+    return GuestProcess(sandbox)
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -117,8 +118,9 @@ def test_a_busy_context_knows_nothing_and_says_so_in_time(context: Context) -> N
 
 def test_questions_to_a_busy_context_do_not_pile_up(context: Context) -> None:
     live = hold(context)
-    for _ in range(8):
-        context.complete("hel")
+    with ThreadPoolExecutor(8) as pool:
+        asked_at_once = pool.map(context.complete, ["hel"] * 8)
+        assert [each.matches for each in asked_at_once] == [()] * 8
     asked = time.monotonic()
     for _ in range(50):
         assert context.complete("hel").matches == ()
