@@ -6,6 +6,7 @@ Whoever runs code in a kernel can send anything in its name, so nothing here may
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,6 +16,8 @@ from sandcell.events import Truncated
 from sandcell_kernel.wire import BadMessage, TooComplex
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from sandcell_kernel.wire import Message
 
 __all__ = [
@@ -22,10 +25,12 @@ __all__ = [
     "Bundle",
     "ResultLimits",
     "content_of",
+    "metadata_of",
     "split_text",
     "take_flag",
     "take_lines",
     "take_number",
+    "take_numbers",
     "take_object",
     "take_text",
 ]
@@ -130,6 +135,14 @@ def _left_out(message: Message, why: str) -> dict[str, Any]:
     return {"data": {"text/plain": text}, "metadata": {"sandcell": {"left_out": size}}}
 
 
+def metadata_of(message: Message) -> dict[str, Any]:
+    """Return the metadata, {} where they are none."""
+    try:
+        return message.meta()
+    except BadMessage:
+        return {}
+
+
 def split_text(text: str) -> list[str]:
     """Return `text` in pieces between code points, none larger than an entry should be; [] for no text."""
     if len(text) <= _PIECE:
@@ -149,6 +162,16 @@ def take_flag(content: dict[str, Any], name: str) -> bool:
 def take_number(content: dict[str, Any], name: str) -> int | None:
     value = content.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def take_numbers(content: dict[str, Any], names: Iterable[str]) -> dict[str, float]:
+    """Return those of the named fields that are finite numbers."""
+    values = ((name, content.get(name)) for name in names)
+    return {
+        name: value
+        for name, value in values
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    }
 
 
 def take_object(content: dict[str, Any], name: str) -> dict[str, Any]:

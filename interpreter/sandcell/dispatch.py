@@ -196,6 +196,7 @@ class Dispatcher:
         run.machine.sent(time.time(), fresh_state=fresh_state)
         if run.timeout is not None:
             run.timer = self._loop.call_later(run.timeout, self._stop, run, Stop("timeout"))
+        run.connect(kernel.open_output(run.message.msg_id, run.take_text) if run.is_recorded else None)
         self._send(kernel, "shell", run.message)
 
     def _send(self, kernel: Kernel, channel: Channel, message: Message) -> None:

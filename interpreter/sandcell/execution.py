@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 from sandcell.content import (
     Bundle,
     content_of,
+    metadata_of,
     split_text,
     take_flag,
     take_lines,
     take_number,
+    take_numbers,
     take_object,
     take_text,
 )
@@ -96,6 +98,8 @@ class ExecutionMachine:
         self._idle = False
         self._raised = False
         self._value: Any = None
+        self._usage: dict[str, float] = {}
+        self._written: dict[str, float] = {"stdout_bytes": 0, "stderr_bytes": 0}
         self._stop: Stop | None = None
         self._condemned = False
         self.phase = Phase.QUEUED
@@ -170,6 +174,14 @@ class ExecutionMachine:
         events: list[Event] = [*self._start(), raised]
         return events + self._finish(at, replace(death.end, at=at, state="lost"))
 
+    def hear_output(self, name: Literal["stdout", "stderr"], text: str) -> list[Event]:
+        """It has written text."""
+        if self.phase is Phase.QUEUED:
+            return []
+        if self.phase is Phase.ENDED:
+            return [replace(event, late=True) for event in self._print(name, text)]
+        return [*self._start(), *self._print(name, text)]
+
     # --- messages
 
     def receive(self, channel: Channel, message: Message, at: float) -> list[Event]:
@@ -190,6 +202,8 @@ class ExecutionMachine:
             ]
         if message.msg_type == "input_request":
             self.input_parent = message.header
+        elif message.msg_type == "execute_reply":
+            self._usage = _usage_of(message)
         events = read(self, content)
         if events:
             events = [*self._start(), *events]
@@ -216,8 +230,8 @@ class ExecutionMachine:
         return []
 
     def _hear_stream(self, content: dict[str, Any]) -> list[Event]:
-        kind = Stderr if take_text(content, "name") == "stderr" else Stdout
-        return [kind(text=piece) for piece in split_text(take_text(content, "text"))]
+        is_error = take_text(content, "name") == "stderr"
+        return self._print("stderr" if is_error else "stdout", take_text(content, "text"))
 
     def _hear_display(self, content: dict[str, Any], *, is_main: bool = False) -> list[Event]:
         bundle = Bundle.read(content)
@@ -266,6 +280,11 @@ class ExecutionMachine:
         ("shell", "execute_reply"): _hear_reply,
     }
 
+    def _print(self, name: Literal["stdout", "stderr"], text: str) -> list[Event]:
+        kind = Stderr if name == "stderr" else Stdout
+        self._written[f"{name}_bytes"] += len(text) if text.isascii() else len(text.encode())
+        return [kind(text=piece) for piece in split_text(text)]
+
     # --- the end
 
     def _conclude(self, at: float) -> list[Event]:
@@ -296,6 +315,7 @@ class ExecutionMachine:
             end=end,
             execution_count=self.execution_count,
             duration=max(at - self._sent_at, 0.0) if running else 0.0,
+            usage={**self._usage, **self._written} if running else {},
             value=self._value,
         )
         return [ended]
@@ -324,6 +344,12 @@ class ExecutionMachine:
             traceback=self._limits.shorten_lines(traceback),
             line=_line_of(traceback, self.execution_count),
         )
+
+
+def _usage_of(reply: Message) -> dict[str, float]:
+    """Return what the runtime says that the run took."""
+    usage = take_object(take_object(metadata_of(reply), "sandcell"), "usage")
+    return take_numbers(usage, ("wall", "cpu_user", "cpu_system", "peak_memory"))
 
 
 def _display_id(content: dict[str, Any]) -> str | None:

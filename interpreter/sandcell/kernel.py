@@ -14,6 +14,7 @@ from sandcell.starter import describe_exit
 from sandcell_container.end import Cause, End, end_of_status
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_kernel.channels import KernelChannels
+from sandcell_kernel.output import KernelOutput
 from sandcell_kernel.wire import new_message
 from sandcell_kernel.zmtp import MessageTooLarge
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from sandcell.config import Config
     from sandcell.starter import KernelRequest, KernelStarter, StartedKernel
     from sandcell_container.guest.spawn import Job, JobExit
+    from sandcell_kernel.output import RunOutput, StreamName
     from sandcell_kernel.wire import Channel, Message
     from sandcell_kernel.zmtp import BadPeer
 
@@ -63,6 +65,7 @@ class Kernel:
         self._welcome: asyncio.Future[None] = loop.create_future()
         self._cut: asyncio.Future[None] = loop.create_future()
         self._channels: KernelChannels
+        self._output = KernelOutput(started.connection, loop)
         self.doom: Doom | None = None
         self.leaving = False  # it said that it is about to exit
 
@@ -102,6 +105,10 @@ class Kernel:
         """Send a message. Raises Conflict (BUSY) when the kernel reads nothing any more."""
         self._channels.send(channel, message)
 
+    def open_output(self, msg_id: str, on_text: Callable[[StreamName, str], None]) -> RunOutput | None:
+        """Give the kernel pipes for what the run of this request writes, before the request is sent."""
+        return self._output.open(msg_id, on_text)
+
     def interrupt(self) -> None:
         """Send SIGINT to the interpreter and what it runs in the foreground."""
         self._started.job.signal(signal.SIGINT, "group")
@@ -132,6 +139,7 @@ class Kernel:
         ended = await self._exit
         await asyncio.wait({self._cut}, timeout=_LAST_OUTPUT_S)
         self._channels.drain()
+        self._output.drain()
         return self._death(ended)
 
     async def close(self) -> None:
@@ -141,6 +149,8 @@ class Kernel:
             await self._started.job.kill_tree(self._config.kill_grace)
         except SandcellError:
             pass  # the sandbox is ending, and everything in it
+        self._output.drain()
+        self._output.close()
 
     async def _connect(self, on_message: Callable[[Channel, Message], None]) -> None:
         def receive(channel: Channel, message: Message) -> None:
@@ -164,6 +174,7 @@ class Kernel:
         if not self._welcome.done():
             code = ErrorCode.START_FAILED if self._exit.done() else ErrorCode.START_TIMEOUT
             raise error(code, "the kernel did not welcome us", details={"stderr": self._started.words.text})
+        self._output.connect()
 
     def _note_disconnect(self, channel: Channel, problem: BadPeer | None) -> None:
         if isinstance(problem, MessageTooLarge):
@@ -180,6 +191,7 @@ class Kernel:
     async def _give_back(self) -> None:
         self._started.job.signal(signal.SIGKILL, "tree")
         self._release()
+        self._output.close()
         await self._exit
 
     def _release(self) -> None:

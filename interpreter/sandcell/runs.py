@@ -12,12 +12,14 @@ from sandcell.content import content_of, take_text
 from sandcell.execution import Phase
 from sandcell_container.end import Cause, End
 from sandcell_container.errors import ErrorCode, SandcellError, error
+from sandcell_kernel.wire import new_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from sandcell.events import Event
     from sandcell.execution import Death, ExecutionMachine, Stop
+    from sandcell_kernel.output import RunOutput, StreamName
     from sandcell_kernel.wire import Channel, Message
 
 __all__ = [
@@ -32,6 +34,7 @@ __all__ = [
     "RunQueue",
 ]
 
+_SESSION = "sandcell"
 _LATE_KEPT = 256  # ended runs and requests whose threads may still say something
 
 
@@ -83,7 +86,10 @@ class RunOwner(Protocol):
 
 
 class Run:
-    """One execute request. `timer` is of its place in the queue, then of its running; `deadline` of its stopping."""
+    """One execute request. `timer` is of its place in the queue, then of its running; `deadline` of its stopping.
+
+    Its output comes in messages, or once it is connected, by way of pipes.
+    """
 
     def __init__(
         self,
@@ -109,6 +115,7 @@ class Run:
         self.deadline: asyncio.TimerHandle | None = None
         self._recorder = recorder
         self._listener = listener
+        self._output: RunOutput | None = None
 
     @property
     def is_recorded(self) -> bool:
@@ -119,15 +126,31 @@ class Run:
     def is_over(self) -> bool:
         return self.machine.phase is Phase.ENDED
 
+    def connect(self, output: RunOutput | None) -> None:
+        """Say where its output comes from, before it is sent; None: from messages alone."""
+        self._output = output
+
     def receive(self, channel: Channel, message: Message) -> None:
         """Take a message of the kernel for this run, also one that is late. Raises BadMessage."""
-        was_over = self.is_over
-        events = self.machine.receive(channel, message, time.time())
+        output = self._output
+        if output is None:
+            self._receive(channel, message)
+            return
+        if channel != "shell":  # what is written before a reply is there by the idle that comes with it
+            output.catch_up(message.fence)
+        self._receive(channel, message)
+        if self.machine.interruptible:
+            output.start()
+        output.go_on(message.fence)
+
+    def take_text(self, name: StreamName, text: str) -> None:
+        """Take what the run has written, also when it is late."""
+        events = self.machine.hear_output(name, text)
         if self._listener is not None:
-            self._listener.on_message(channel, message)
+            content = {"name": name, "text": text}
+            shown = new_message("stream", content, session=_SESSION, parent=self.message.header)
+            self._listener.on_message("iopub", shown)
         self._record(events)
-        if not was_over:
-            self.owner.heed_run(self)
 
     def die(self, death: Death) -> None:
         self._record(self.machine.die(time.time(), death))
@@ -145,12 +168,23 @@ class Run:
     def report(self, *, reason: str = "", aborted: bool = False) -> None:
         """Tell the listener how it ended. Once."""
         self.stop_timers()
+        if self._output is not None:
+            self._output.release()
         listener, machine = self._listener, self.machine
         if listener is not None and machine.end is not None:
             ended = RunEnded(
                 end=machine.end, replied=machine.replied, idle=machine.idle, aborted=aborted, reason=reason
             )
             listener.on_run_end(self.message.msg_id, ended)
+
+    def _receive(self, channel: Channel, message: Message) -> None:
+        was_over = self.is_over
+        events = self.machine.receive(channel, message, time.time())
+        if self._listener is not None:
+            self._listener.on_message(channel, message)
+        self._record(events)
+        if not was_over:
+            self.owner.heed_run(self)
 
     def stop_timers(self) -> None:
         for handle in (self.timer, self.deadline):

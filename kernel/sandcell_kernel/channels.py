@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from sandcell_container.errors import ErrorCode, error
-from sandcell_kernel.wire import BadMessage, Signer
+from sandcell_kernel.wire import BadMessage, Signer, fence_of
 from sandcell_kernel.zmtp import BadPeer, Peer, pack_message
 
 if TYPE_CHECKING:
@@ -52,6 +52,11 @@ class Connection:
         """Return the address as ZMQ writes it."""
         port = getattr(self, f"{channel}_port")
         return f"{self.transport}://{self.ip}{':' if self.transport == 'tcp' else '-'}{port}"
+
+    @property
+    def output_address(self) -> str:
+        """The abstract unix socket where our runtime takes the pipes of its runs; others have none."""
+        return f"\0{self.ip.removeprefix('@')}-output"
 
     def to_dict(self) -> dict[str, Any]:
         fields = {name: getattr(self, name) for name in self.__slots__}
@@ -149,10 +154,11 @@ class KernelChannels:
         if channel not in self._lines:  # closed by what a message before this one led to
             return
         try:
-            _, message = self._signer.unpack(frames)
+            identities, message = self._signer.unpack(frames)
         except BadMessage:
             self.refused += 1
             return
+        message.fence = fence_of(identities)
         self.on_message(channel, message)
 
     def note_end(self, channel: Channel, problem: BadPeer | None) -> None:

@@ -26,6 +26,7 @@ __all__ = [
     "RequestKey",
     "Signer",
     "TooComplex",
+    "fence_of",
     "new_header",
     "new_message",
 ]
@@ -38,6 +39,7 @@ MAX_ITEMS = (
     500_000  # commas and opening brackets of what is decoded: in memory each is a hundred times its text
 )
 EMPTY = b"{}"
+_LONGEST_FENCE = 20  # digits
 
 
 class BadMessage(ValueError):
@@ -75,9 +77,22 @@ _encode = msgspec.json.encode
 
 
 class Message:
-    """One message: four JSON frames exactly as they came, and buffers. Decoded only where somebody looks."""
+    """One message: four JSON frames exactly as they came, and buffers. Decoded only where somebody looks.
 
-    __slots__ = ("_content", "_head", "_parent", "buffers", "content", "header", "metadata", "parent_header")
+    `fence` is its place among what its run writes into pipes, 0 where it has none.
+    """
+
+    __slots__ = (
+        "_content",
+        "_head",
+        "_parent",
+        "buffers",
+        "content",
+        "fence",
+        "header",
+        "metadata",
+        "parent_header",
+    )
 
     def __init__(
         self,
@@ -92,6 +107,7 @@ class Message:
         self.metadata = metadata
         self.content = content
         self.buffers = tuple(buffers)
+        self.fence = 0
         self._head: Header | None = None
         self._parent: Header | None = None
         self._content: dict[str, Any] | None = None
@@ -221,6 +237,12 @@ def new_message(
     """Make a message of ours; `parent` is the header of the request as it came, byte for byte."""
     header = _encode(new_header(msg_type, session=session))
     return Message(header, parent, _encode(metadata) if metadata else EMPTY, _encode(content), buffers)
+
+
+def fence_of(identities: Sequence[bytes]) -> int:
+    """Return the fence that our runtime wrote behind a message's topic, 0 where there is none."""
+    _, _, number = identities[-1].rpartition(b" fence:") if identities else (b"", b"", b"")
+    return int(number) if number.isdigit() and len(number) < _LONGEST_FENCE else 0
 
 
 class Signer:

@@ -3,15 +3,19 @@
 A request's metadata may hold `{"sandcell": {...}}` with `want` (extras for results: "value"), `env` (name to text,
 or to null for unset) and `cwd`, both for this run alone, `ticket` (raise the execution count, run nothing), and
 `exchange` (`{verb, name, path, form}`: an object in or out, run nothing).
-A reply that refuses to run holds `"sandcell": {"refused": CODE}` beside `ename` and `evalue`.
+A reply that refuses to run holds `"sandcell": {"refused": CODE}` beside `ename` and `evalue`. The metadata of a reply holds
+`{"sandcell": {"usage": ...}}`, what the run took.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import sys
 import threading
 from contextlib import contextmanager
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, cast
 
 import zmq
@@ -21,19 +25,25 @@ from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
 from ipykernel.zmqshell import ZMQInteractiveShell
 from IPython.core.error import StdinNotImplementedError
-from traitlets import Type, Unicode
+from traitlets import Bool, Type, Unicode
 
+from sandcell_runtime.c_stdout import CStdout
+from sandcell_runtime.fences import FencedSession
 from sandcell_runtime.formatters import VALUE_MIME, NotPlain, plain_value
+from sandcell_runtime.heritage import bequeath_to_children, bequeath_to_threads
 from sandcell_runtime.limits import limit_memory
 from sandcell_runtime.loops import allow_nested_runs
 from sandcell_runtime.objects import ExchangeRefused, load_object, save_object
+from sandcell_runtime.outlet import Outlet
 from sandcell_runtime.scope import CwdRefused, applied_cwd, applied_env
-from sandcell_runtime.session import BoundedSession
+from sandcell_runtime.usage import Meter, PeakMemory
 from sandcell_runtime.variables import describe_variables
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Generator, Mapping
+    from collections.abc import Callable, Coroutine, Generator, Mapping
     from types import FrameType
+
+    from sandcell_runtime.streams import KernelStream
 
 __all__ = ["make_app"]
 
@@ -69,6 +79,12 @@ class Shell(ZMQInteractiveShell):
     def init_environment(self) -> None:
         """Leave the environment as it was given: stock forces colours and pagers on every child process."""
 
+    def _showtraceback(self, etype: type[BaseException], evalue: BaseException, stb: list[str]) -> None:
+        if not self.kernel.is_fork:
+            super()._showtraceback(etype, evalue, stb)
+        elif not issubclass(etype, SystemExit):
+            print("\n".join(stb), file=sys.stderr)  # noqa: T201 -- as any program that ends so
+
 
 class Kernel(IPythonKernel):
     """One context. Interrupts reach the user's code only, so none can break the kernel around it."""
@@ -77,6 +93,18 @@ class Kernel(IPythonKernel):
     control_msg_types = [*IPythonKernel.control_msg_types, "sandcell_variables_request"]  # noqa: RUF012 -- as its base has it
     _execute_sleep = 0.0  # stock sleeps before each reply, in the hope that output arrives first
     _interrupted = False
+
+    def __init__(self, **kwargs: Any) -> None:
+        self._outlet: Outlet = kwargs["parent"].outlet
+        self._c_stdout = CStdout()
+        self._peak_memory = PeakMemory()
+        self._pid = os.getpid()
+        super().__init__(**kwargs)
+
+    @property
+    def is_fork(self) -> bool:
+        """Whether this is a child that user code has forked."""
+        return os.getpid() != self._pid
 
     @property
     def _ipython(self) -> Any:
@@ -99,29 +127,46 @@ class Kernel(IPythonKernel):
             return self._take_ticket()
         if "exchange" in extras:
             return await self._run_interruptible(self._exchange(extras["exchange"]))
+        running = super().do_execute(
+            code,
+            silent,
+            store_history,
+            user_expressions,
+            allow_stdin,
+            cell_meta=cell_meta,
+            cell_id=cell_id,
+        )
+        return await self._run(running, extras)
+
+    async def _run(
+        self, running: Coroutine[Any, Any, dict[str, Any]], extras: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Await the user's code with pipes, folder and environment of its own."""
         hook = self._ipython.displayhook
         hook.want_value = "value" in extras.get("want", ())
         try:
             with applied_cwd(extras.get("cwd")), applied_env(extras.get("env") or {}):
-                return await self._run_interruptible(
-                    super().do_execute(
-                        code,
-                        silent,
-                        store_history,
-                        user_expressions,
-                        allow_stdin,
-                        cell_meta=cell_meta,
-                        cell_id=cell_id,
-                    )
-                )
+                reply = await self._run_interruptible(running)
         except CwdRefused as problem:
+            running.close()
             return self._failed(problem.code, str(problem), sandcell={"refused": problem.code})
         finally:
             hook.want_value = False
+            self._flush_others()
+        if self.is_fork:
+            os._exit(_exit_code(reply))  # a child that user code forked: there is only one kernel
+        return reply
+
+    def _flush_others(self) -> None:
+        """Write what lies in buffers that are not of any run: it goes where 1 and 2 go now."""
+        self._c_stdout.flush()
+        for plain in (sys.__stdout__, sys.__stderr__):
+            if plain is not None and not plain.closed:
+                plain.flush()
 
     async def _run_interruptible(self, running: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
         """Await the user's code with SIGINT as KeyboardInterrupt; a late one becomes the run's error."""
-        if threading.current_thread() is not threading.main_thread():
+        if not _in_main_thread():
             return await running  # a subshell: signals never reach its thread
         try:
             try:
@@ -172,6 +217,22 @@ class Kernel(IPythonKernel):
     def _note_interrupt(self, _number: int, _frame: object) -> None:
         self._interrupted = True
 
+    def set_parent(self, ident: Any, parent: dict[str, Any], channel: str = "shell") -> None:
+        super().set_parent(ident, parent, channel)
+        if channel == "shell":
+            # Before busy is published: what takes turns with the publishing thread costs more than what it does.
+            msg_id, runs = parent["header"]["msg_id"], parent["header"]["msg_type"] == "execute_request"
+            self._outlet.turn_to(msg_id, new=runs, take_over=_in_main_thread())
+
+    def init_metadata(self, parent: dict[str, Any]) -> dict[str, Any]:
+        return {**super().init_metadata(parent), "sandcell": Meter(self._peak_memory)}
+
+    def finish_metadata(
+        self, parent: dict[str, Any], metadata: dict[str, Any], reply_content: dict[str, Any]
+    ) -> dict[str, Any]:
+        usage = metadata["sandcell"].read()
+        return {**super().finish_metadata(parent, metadata, reply_content), "sandcell": {"usage": usage}}
+
     def raw_input(self, prompt: str = "") -> str:
         self._check_asking("input()")
         line: str = super().raw_input(prompt)
@@ -198,7 +259,7 @@ class Kernel(IPythonKernel):
         """Tell what the variables are. On control, and so while a cell runs."""
         shell = self._ipython
         told = describe_variables(shell.user_ns, shell.user_ns_hidden)
-        cast("BoundedSession", self.session).send(stream, "sandcell_variables_reply", told, parent, ident)
+        cast("FencedSession", self.session).send(stream, "sandcell_variables_reply", told, parent, ident)
 
     async def _exchange(self, asked: dict[str, str]) -> dict[str, Any]:
         """Take an object in from a file (`verb` is "load"), or give one out into it ("save")."""
@@ -250,8 +311,11 @@ class Kernel(IPythonKernel):
 class KernelApp(IPKernelApp):
     """The application around the kernel: told its connection, writing no file, printing nothing."""
 
+    outlet: Outlet
+
     kernel_class = Type(Kernel)
     outstream_class = Unicode("sandcell_runtime.streams.KernelStream")
+    capture_fd_output = Bool(default_value=False)  # the descriptors are pipes of the run's own
 
     def init_connection_file(self) -> None:
         """Nothing: the connection came by stdin, and nobody else is to find it on disk."""
@@ -262,6 +326,14 @@ class KernelApp(IPKernelApp):
     def log_connection_info(self) -> None:
         names = ("shell", "iopub", "stdin", "hb", "control")
         self._ports = {name: getattr(self, f"{name}_port") for name in names}
+
+    def init_io(self) -> None:
+        super().init_io()
+        for stream in (sys.stdout, sys.stderr):
+            cast("KernelStream", stream).connect(self.outlet)
+        for plain in (sys.__stdout__, sys.__stderr__):
+            if isinstance(plain, TextIOWrapper):
+                plain.reconfigure(line_buffering=True)  # what a run leaves in it is flushed at its end
 
     def init_poller(self) -> None:
         """Nothing: the spawner owns this process, and its parent's id means nothing."""
@@ -274,6 +346,23 @@ class KernelApp(IPKernelApp):
         context.setsockopt(zmq.SNDHWM, 1000)  # the default again, for the pipes between threads
 
 
+def _leave_heritage(app: KernelApp) -> None:
+    """From now on, let what a run starts go on in its name."""
+    outlet, shell = app.outlet, cast("Any", app.shell)
+
+    def bequest() -> Callable[[], None]:
+        take_pipes, parent = outlet.bequest(), shell.get_parent()
+
+        def take_on() -> None:
+            take_pipes()
+            shell.set_thread_parent(parent)
+
+        return take_on
+
+    bequeath_to_threads(bequest)
+    bequeath_to_children(outlet)
+
+
 def make_app(connection: Mapping[str, Any], settings: Mapping[str, Any]) -> KernelApp:
     """Return the application with every socket bound and its threads running; `start()` serves until the end.
 
@@ -282,8 +371,10 @@ def make_app(connection: Mapping[str, Any], settings: Mapping[str, Any]) -> Kern
     """
     allow_nested_runs()
     app = KernelApp.instance()
-    app.session = BoundedSession(parent=app, key=str(connection["key"]).encode())
+    app.outlet = Outlet(_address_of_output(connection), connection["key"])
+    app.session = FencedSession(parent=app, key=str(connection["key"]).encode())
     app.session.max_frame = settings["max_frame"]
+    app.session.outlet = app.outlet
     for name in ("transport", "ip", "shell_port", "iopub_port", "stdin_port", "hb_port", "control_port"):
         setattr(app, name, connection[name])
     app.initialize(
@@ -294,9 +385,27 @@ def make_app(connection: Mapping[str, Any], settings: Mapping[str, Any]) -> Kern
             "--IPCompleter.use_jedi=False",
         ]
     )
+    _leave_heritage(app)
     if settings.get("memory") is not None:
         limit_memory(settings["memory"])
     return app
+
+
+def _address_of_output(connection: Mapping[str, Any]) -> str:
+    """Return where the guest sends the pipes of runs: beside the sockets, an abstract one as they are."""
+    return f"\0{connection['ip'].removeprefix('@')}-output"
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()  # else in a subshell
+
+
+def _exit_code(reply: dict[str, Any]) -> int:
+    """Return what a script would exit with, that ended as this run did."""
+    if reply["status"] == "ok":
+        return 0
+    said: str = reply["evalue"] if reply["ename"] == "SystemExit" else "1"
+    return int(said) if said.isdecimal() else int(said not in {"", "None"})
 
 
 def _value_of(result: object) -> tuple[object, ...]:

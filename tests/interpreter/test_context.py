@@ -4,117 +4,42 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
-import subprocess
-import sys
-import tempfile
-from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_asyncio
+from tests.interpreter.house import (
+    CONFIG,
+    House,
+    Listener,
+    a_house,
+    cell,
+    events_of,
+    late_text,
+    seen,
+    submit,
+)
 
-import sandcell_runtime
-from sandcell.api import CreateContext, CreateExecution
+from sandcell.api import CreateContext
 from sandcell.config import Config
-from sandcell.context import Contexts, Execution, Executions
 from sandcell.events import (
     Ended,
     ErrorRaised,
-    Event,
     InputRequested,
     Stdout,
-    event_of,
 )
 from sandcell.execution import DIED
-from sandcell.results import RunBuilder, RunResult
-from sandcell.starter import PlainStarter
 from sandcell_container.errors import ErrorCode, SandcellError
-from sandcell_container.guest import spawner as spawner_file
-from sandcell_container.guest.spawn import Spawner
 from sandcell_kernel.wire import Message, new_message
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator
+    from collections.abc import AsyncGenerator
 
-    from sandcell.context import Context, RunEnded
-    from sandcell_kernel.wire import Channel
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-RUNTIME = str(Path(sandcell_runtime.__file__).parent)
-CONFIG = Config(interrupt_grace=0.5, kill_grace=1.0, max_queue=5, max_records=40)
 SPIN = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"
-
-
-class House:
-    """A spawner, and the contexts and executions over it. `run` is what the SDK's `run_code` comes down to."""
-
-    def __init__(self, contexts: Contexts, executions: Executions, folder: str) -> None:
-        self.contexts = contexts
-        self.executions = executions
-        self.folder = folder
-
-    def start(self, code: str, **options: Any) -> Execution:
-        return self.executions.start(CreateExecution(code=code, **options))
-
-    async def run(self, code: str, **options: Any) -> RunResult:
-        return await self.result(self.start(code, **options))
-
-    async def result(self, execution: Execution) -> RunResult:
-        builder = RunBuilder(execution.id, execution.context_id, execution.origin)
-        async with asyncio.timeout(20):
-            async for event in events_of(execution):
-                builder.add(event)
-        return builder.result()
-
-    async def context(self, name: str) -> Context:
-        return await self.contexts.create(CreateContext(id=name, cwd=self.folder))
-
-
-async def events_of(execution: Execution) -> AsyncGenerator[Event]:
-    async for batch in execution.journal.follow():
-        for entry in batch:
-            event = event_of(entry, "epoch")
-            assert event is not None
-            yield event
-
-
-async def seen(execution: Execution, kind: type[Event]) -> Event:
-    """Return its first event of a kind."""
-    async with asyncio.timeout(20):
-        async for event in events_of(execution):
-            if isinstance(event, kind):
-                return event
-    raise AssertionError(f"it ended without {kind.__name__}")
-
-
-@contextmanager
-def a_spawner() -> Generator[socket.socket]:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    line = [sys.executable, "-I", "-S", spawner_file.__file__, str(theirs.fileno()), "keepers", "{}"]
-    with theirs, subprocess.Popen(line, pass_fds=[theirs.fileno()], start_new_session=True) as process:
-        theirs.close()
-        yield ours
-        ours.close()
-        process.wait(10)
-
-
-@asynccontextmanager
-async def a_house(
-    config: Config = CONFIG, *, python: str = sys.executable, start_timeout: float = 20
-) -> AsyncGenerator[House]:
-    with tempfile.TemporaryDirectory() as folder, a_spawner() as sock:
-        async with Spawner(sock) as spawner:
-            starter = PlainStarter(spawner, python=python, runtime_dir=RUNTIME, timeout=start_timeout)
-            env = {"PATH": os.environ["PATH"], "HOME": folder, "LANG": "C.UTF-8"}
-            async with Contexts(starter, config=config, env=env, workdir=folder) as contexts:
-                executions = Executions(
-                    contexts, config=config, epoch="epoch", workdir=folder, default_timeout=30
-                )
-                yield House(contexts, executions, folder)
-                executions.close()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -125,46 +50,6 @@ async def house() -> AsyncGenerator[House]:
 
 def is_there(*path: object) -> bool:
     return Path(*map(str, path)).exists()
-
-
-class Listener:
-    """A front, as a context knows it."""
-
-    def __init__(self) -> None:
-        self.messages: list[tuple[Channel, Message]] = []
-        self.ends: list[tuple[str, RunEnded]] = []
-        self._news = asyncio.Event()
-
-    def on_message(self, channel: Channel, message: Message) -> None:
-        assert not self.ends or channel == "iopub", "something else than late output came after the end"
-        self.messages.append((channel, message))
-        self._news.set()
-
-    def on_run_end(self, msg_id: str, ended: RunEnded) -> None:
-        self.ends.append((msg_id, ended))
-        self._news.set()
-
-    async def until(self, condition: Any) -> None:
-        async with asyncio.timeout(20):
-            while not condition():
-                self._news.clear()
-                await self._news.wait()
-
-    def kinds(self, channel: Channel) -> list[str]:
-        return [message.msg_type for where, message in self.messages if where == channel]
-
-
-def cell(code: str, **content: Any) -> Message:
-    return new_message("execute_request", {"code": code, "allow_stdin": False, **content}, session="front")
-
-
-def submit(
-    house: House, context: Context, message: Message, listener: Listener, *, origin: str = "front"
-) -> Execution:
-    request = CreateExecution(code=message.body()["code"], context=context.id, origin=origin, timeout=None)
-    execution = house.executions.create(request)
-    context.submit(message, execution, listener=listener)
-    return execution
 
 
 # --- runs
@@ -217,9 +102,7 @@ async def test_late_output_belongs_to_its_run_and_is_marked(house: House) -> Non
     first = house.start(code)
     await house.result(first)
     second = await house.run("gate.set(); await task")
-    entries = [event_of(entry, "epoch") for entry in first.journal.read(first.journal.start)]
-    late = [event.text for event in entries if isinstance(event, Stdout) and event.late]
-    assert late == ["late\n"]
+    assert await late_text(first) == "late\n"
     assert second.stdout == ""
 
 

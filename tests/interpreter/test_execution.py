@@ -100,7 +100,12 @@ def test_a_run_starts_outputs_and_ends() -> None:
         Stdout(text="hi\n"),
         Stderr(text="oh"),
         ResultAdded(data={"text/plain": "2"}, is_main=True),
-        Ended(end=End(cause="exited", code=0, at=102.0), execution_count=1, duration=2.0),
+        Ended(
+            end=End(cause="exited", code=0, at=102.0),
+            execution_count=1,
+            duration=2.0,
+            usage={"stdout_bytes": 3, "stderr_bytes": 2},
+        ),
     ]
 
 
@@ -304,6 +309,7 @@ def test_a_death_is_an_error_and_an_end() -> None:
             end=End(cause="signaled", signal=11, peak_memory=5, at=103.0, state="lost"),
             execution_count=1,
             duration=3.0,
+            usage={"stdout_bytes": 6, "stderr_bytes": 0},
         ),
     ]
     assert machine.die(104.0, death) == []
