@@ -63,6 +63,7 @@ def _to_html(notebook: Path, environment: dict[str, str], folder: Path) -> str:
     return html.unescape((folder / notebook.with_suffix(".html").name).read_text())
 
 
+@pytest.mark.short
 def test_the_quickstart_shows_plots_tables_and_no_home_of_the_host(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
