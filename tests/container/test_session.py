@@ -266,6 +266,20 @@ async def test_what_goes_on_after_an_interrupt_is_killed_with_the_session(place:
         assert (await run(await sessions.get_or_create("s"), "echo new")).out == b"new\n"
 
 
+@pytest.mark.parametrize("how", ["interrupted", "timeout"])
+async def test_no_later_line_runs_when_what_ignored_the_interrupt_is_killed(place: Place, how: str) -> None:
+    settings = Settings(interrupt_grace=0.2, kill_grace=0.2)
+    async with Sessions(place.spawner, boot(place), settings) as sessions:
+        session = await sessions.get_or_create("s")
+        timeout = 0.2 if how == "timeout" else None
+        running = session.run("trap '' INT; echo on; sleep 50; echo no\necho nor this", timeout=timeout)
+        await begun(running, b"on\n")
+        if how == "interrupted":
+            session.interrupt()
+        done = await outcome(running)
+        assert (done.out, done.end.end.cause, done.end.end.state) == (b"on\n", how, "lost")
+
+
 async def test_a_stopped_shell_is_killed_by_its_timeout(place: Place) -> None:
     async with Sessions(place.spawner, boot(place), Settings(interrupt_grace=0.2)) as sessions:
         session = await sessions.get_or_create("s")

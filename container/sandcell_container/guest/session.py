@@ -10,6 +10,7 @@ import asyncio
 import fcntl
 import logging
 import os
+import signal
 import struct
 import termios
 import time
@@ -216,6 +217,8 @@ class Session:
                     if set(await job.pids()) - there and not finish.done():
                         there = set(await self._shell.interrupt())
         except TimeoutError:
+            # Bash first: it ignores SIGTERM, and would go on with the next line once what it waits for is ended.
+            job.signal(signal.SIGKILL, "process")
             await job.kill_tree(self._settings.kill_grace)
             await first_of(self._shell.exited)
 
