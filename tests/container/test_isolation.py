@@ -164,6 +164,29 @@ def test_nothing_listens_and_nothing_is_reached(box: Asker) -> None:
 
 
 @pytest.mark.short
+def test_sockets_that_no_network_namespace_holds_are_refused(box: Asker) -> None:
+    assert box.python(_TRY_FAMILIES) == "[1, 2, 10, 16] {'EAFNOSUPPORT'} ['lo']"
+
+
+# The families that open, how the others are refused (AF_VSOCK reaches the machine's own host), and what netlink tells.
+_TRY_FAMILIES = """
+import errno, socket
+opened, refusals = [], set()
+for family in range(1, 64):
+    try:
+        socket.socket(family, socket.SOCK_DGRAM).close()
+        opened.append(family)
+    except OSError as refused:
+        refusals.add(errno.errorcode[refused.errno])
+try:
+    socket.socketpair(socket.AF_VSOCK, socket.SOCK_STREAM)
+except OSError as refused:
+    refusals.add(errno.errorcode[refused.errno])
+print(opened, refusals, [name for _, name in socket.if_nameindex()])
+"""
+
+
+@pytest.mark.short
 def test_the_session_keyring_is_an_empty_one(tmp_path: Path) -> None:
     """With a key in the host program's session: in a child, so that this one keeps its own keyring."""
     done = subprocess.run(

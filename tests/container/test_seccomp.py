@@ -8,9 +8,19 @@ import pytest
 from sandcell_container.engines.seccomp import filter_program
 
 _ALLOW, _EPERM, _ENOSYS = 0x7FFF0000, 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS
+_EAFNOSUPPORT = 0x00050000 | errno.EAFNOSUPPORT
 _ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _NUMBERS = {
-    "x86_64": {"read": 0, "clone": 56, "keyctl": 250, "bpf": 321, "open_by_handle_at": 304, "prlimit64": 302},
+    "x86_64": {
+        "read": 0,
+        "clone": 56,
+        "keyctl": 250,
+        "bpf": 321,
+        "open_by_handle_at": 304,
+        "prlimit64": 302,
+        "socket": 41,
+        "socketpair": 53,
+    },
     "aarch64": {
         "read": 63,
         "clone": 220,
@@ -18,6 +28,8 @@ _NUMBERS = {
         "bpf": 280,
         "open_by_handle_at": 265,
         "prlimit64": 261,
+        "socket": 198,
+        "socketpair": 199,
     },
 }
 
@@ -55,6 +67,15 @@ def run(program: bytes, *, architecture: int, number: int, first: int = 0) -> in
         ("prlimit64", 0, _ALLOW),
         ("prlimit64", 1, _EPERM),
         ("prlimit64", 1 << 32, _ALLOW),  # the kernel looks at the low half of a pid
+        ("socket", 1, _ALLOW),  # AF_UNIX
+        ("socket", 2, _ALLOW),  # AF_INET
+        ("socket", 10, _ALLOW),  # AF_INET6
+        ("socket", 16, _ALLOW),  # AF_NETLINK
+        ("socket", 40, _EAFNOSUPPORT),  # AF_VSOCK
+        ("socket", 38, _EAFNOSUPPORT),  # AF_ALG
+        ("socket", (1 << 32) | 40, _EAFNOSUPPORT),  # and at the low half of a family
+        ("socketpair", 1, _ALLOW),
+        ("socketpair", 40, _EAFNOSUPPORT),
     ],
 )
 def test_calls_are_judged(machine: str, call: str, first: int, verdict: int) -> None:

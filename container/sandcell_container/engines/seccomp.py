@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import socket
 import struct
 from typing import NamedTuple
 
@@ -13,22 +14,38 @@ _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 # Offsets in struct seccomp_data. Source: linux/seccomp.h
 _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
 _X32_BIT = 0x40000000
+# A network namespace does not hold the others: by AF_VSOCK one talks to the machine's own host, by AF_ALG to its kernel.
+_FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK)
 
 
 class _Table(NamedTuple):
     architecture: int  # AUDIT_ARCH_*
     refused: tuple[int, ...]
     prlimit64: int
+    sockets: tuple[int, int]  # socket, socketpair
+
+
+class _Instruction(NamedTuple):
+    """One of the program; `yes` and `no` name the mark a comparison goes to, "" is the next one."""
+
+    code: int
+    value: int
+    yes: str = ""
+    no: str = ""
+    mark: str = ""
 
 
 # keyctl add_key request_key bpf perf_event_open userfaultfd io_uring_{setup,enter,register} {init,finit,delete}_module
 # kexec_load kexec_file_load open_by_handle_at. Source: the kernel's syscall tables.
 _TABLES = {
     "x86_64": _Table(
-        0xC000003E, (250, 248, 249, 321, 298, 323, 425, 426, 427, 175, 313, 176, 246, 320, 304), 302
+        0xC000003E, (250, 248, 249, 321, 298, 323, 425, 426, 427, 175, 313, 176, 246, 320, 304), 302, (41, 53)
     ),
     "aarch64": _Table(
-        0xC00000B7, (219, 217, 218, 280, 241, 282, 425, 426, 427, 105, 273, 106, 104, 294, 265), 261
+        0xC00000B7,
+        (219, 217, 218, 280, 241, 282, 425, 426, 427, 105, 273, 106, 104, 294, 265),
+        261,
+        (198, 199),
     ),
 }
 
@@ -37,29 +54,42 @@ def filter_program(machine: str) -> bytes | None:
     """Return the program for `machine` (as `platform.machine()` says it), None where we have no table.
 
     Refused with EPERM: keys, bpf, perf events, userfaultfd, io_uring, modules, kexec, file handles, and limits of another
-    process (prlimit64 with a pid: user code could stop the spawner from starting anything). Calls of a foreign
-    architecture, whose numbers mean something else, get ENOSYS.
+    process (prlimit64 with a pid: user code could stop the spawner from starting anything). Sockets of other families than
+    Unix, IPv4, IPv6 and netlink get EAFNOSUPPORT. Calls of a foreign architecture, whose numbers mean something else, get
+    ENOSYS.
     """
     table = _TABLES.get(machine)
-    if table is None:
-        return None
-    checks = len(table.refused) + 1  # the instructions between the first number check and the allowing return
-    program = [
-        _instruction(_LOAD, value=_ARCHITECTURE),
-        _instruction(_EQUAL, value=table.architecture, yes=1),
-        _instruction(_RETURN, value=_ERRNO | errno.ENOSYS),
-        _instruction(_LOAD, value=_NUMBER),
-        _instruction(_AT_LEAST, value=_X32_BIT, yes=checks + 4),
-        *(_instruction(_EQUAL, value=number, yes=checks + 2 - at) for at, number in enumerate(table.refused)),
-        _instruction(_EQUAL, value=table.prlimit64, no=2),
-        _instruction(_LOAD, value=_FIRST_ARGUMENT),  # a pid has 32 bits: the low half, little endian
-        _instruction(_EQUAL, value=0, no=1),
-        _instruction(_RETURN, value=_ALLOW),
-        _instruction(_RETURN, value=_ERRNO | errno.EPERM),
-        _instruction(_RETURN, value=_ERRNO | errno.ENOSYS),
+    return None if table is None else _assemble(_program(table))
+
+
+def _program(table: _Table) -> list[_Instruction]:
+    # An argument of 32 bits, as a pid and a family are, is the low half of its field: the first, little endian.
+    return [
+        _Instruction(_LOAD, _ARCHITECTURE),
+        _Instruction(_EQUAL, table.architecture, no="foreign"),
+        _Instruction(_LOAD, _NUMBER),
+        _Instruction(_AT_LEAST, _X32_BIT, yes="foreign"),
+        *(_Instruction(_EQUAL, number, yes="refused") for number in table.refused),
+        *(_Instruction(_EQUAL, number, yes="family") for number in table.sockets),
+        _Instruction(_EQUAL, table.prlimit64, no="allowed"),
+        _Instruction(_LOAD, _FIRST_ARGUMENT),
+        _Instruction(_EQUAL, 0, yes="allowed", no="refused"),
+        _Instruction(_LOAD, _FIRST_ARGUMENT, mark="family"),
+        *(_Instruction(_EQUAL, family, yes="allowed") for family in _FAMILIES),
+        _Instruction(_RETURN, _ERRNO | errno.EAFNOSUPPORT),
+        _Instruction(_RETURN, _ALLOW, mark="allowed"),
+        _Instruction(_RETURN, _ERRNO | errno.EPERM, mark="refused"),
+        _Instruction(_RETURN, _ERRNO | errno.ENOSYS, mark="foreign"),
     ]
-    return b"".join(program)
 
 
-def _instruction(code: int, *, value: int, yes: int = 0, no: int = 0) -> bytes:
-    return struct.pack("=HBBI", code, yes, no, value)
+def _assemble(program: list[_Instruction]) -> bytes:
+    marks = {each.mark: at for at, each in enumerate(program) if each.mark}
+
+    def skipped(at: int, target: str) -> int:
+        return marks[target] - at - 1 if target else 0
+
+    return b"".join(
+        struct.pack("=HBBI", each.code, skipped(at, each.yes), skipped(at, each.no), each.value)
+        for at, each in enumerate(program)
+    )
