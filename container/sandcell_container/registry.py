@@ -7,7 +7,8 @@
         guest.sock  log  workspace/  home/
     STATE/.gone-ID-RANDOM/    a sandbox that is no more, its files not yet removed
 
-A sandbox whose lock is free is dead, whatever its record says; the next call that reads the table buries it.
+A sandbox whose lock is free is dead, whatever its record says; the next call that reads the table buries it. One whose
+record cannot be read is not listed, and left alone until its lock is free.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ import secrets
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from sandcell_container.engine import Record
-from sandcell_container.errors import ErrorCode, error
+from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.file_tree import remove_tree
 from sandcell_container.ids import check_id
 from sandcell_container.os_process import OsProcess, await_ends, boot_id, end_processes
@@ -54,6 +57,15 @@ class Entry:
     def keeps_files(self) -> bool:
         """Whether its files outlive its processes."""
         return self.record.on_release != "remove" and self.record.status != "creating"
+
+
+class _Kept(msgspec.Struct):
+    """What a record.json holds; each process is its pid and its start."""
+
+    record: Record
+    uid: int | None
+    processes: tuple[tuple[int, int], ...]
+    boot: str
 
 
 class Claim:
@@ -146,14 +158,18 @@ class Registry:
         """End the sandbox and remove all of it; one that does not exist is fine.
 
         Raises:
-            Conflict (BUSY): it is just being made.
+            Conflict (BUSY): it is just being made, or lives and has no readable record.
             WaitTimeout (WAIT_TIMEOUT): its processes did not end within 10 s; nothing was removed.
         """
         with self._locked():
-            entry = _read(self._state / sandbox_id) if _is_plain(sandbox_id) else None
-            if entry is not None and entry.record.status == "creating" and _is_held(entry.folder):
-                raise error(ErrorCode.BUSY, f"the sandbox {sandbox_id} is just being made")
+            folder = self._state / sandbox_id
+            if not _is_plain(sandbox_id) or not folder.is_dir():
+                return
+            entry = _read(folder)
+            if (entry is None or entry.record.status == "creating") and _is_held(folder):
+                raise _busy(folder, has_record=entry is not None)
         if entry is None:
+            self.reap()
             return
         if left := _end(entry):
             raise error(
@@ -201,6 +217,16 @@ class Registry:
 def _is_plain(name: str) -> bool:
     """Whether `name` can be an entry's folder: graves and the lock are not, nor is any way out of the state folder."""
     return not name.startswith(".") and "/" not in name and name not in ("", "table.lock")
+
+
+def _busy(folder: Path, *, has_record: bool) -> SandcellError:
+    if has_record:
+        return error(ErrorCode.BUSY, f"the sandbox {folder.name} is just being made")
+    return error(
+        ErrorCode.BUSY,
+        f"the sandbox {folder.name} lives, and its record cannot be read: {folder / 'record.json'}",
+        hint="it is removed when it has ended: with the program that made it, or by kill",
+    )
 
 
 def _check_free(record: Record, entries: Sequence[Entry]) -> None:
@@ -263,19 +289,23 @@ def _end(entry: Entry) -> list[OsProcess]:
 
 
 def _read(folder: Path) -> Entry | None:
-    """Read an entry; None where there is none, or only the beginning of one that was never finished."""
+    """Read an entry; None where there is none, or nothing that can be one: of its sandbox the lock alone tells then."""
     try:
-        fields: dict[str, Any] = json.loads((folder / "record.json").read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
+        text = (folder / "record.json").read_bytes()
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None
+    try:
+        kept = msgspec.json.decode(text, type=_Kept)
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        _log.warning("a record cannot be read folder=%s: %s", folder, problem)
         return None
     # Its path is not kept: the state folder may have been moved.
-    record: dict[str, Any] = {**fields["record"], "socket": str(folder / "guest.sock")}
     return Entry(
-        record=Record(**record),
+        record=replace(kept.record, socket=str(folder / "guest.sock")),
         folder=folder,
-        uid=fields["uid"],
-        processes=tuple(OsProcess(*process) for process in fields["processes"]),
-        boot=fields["boot"],
+        uid=kept.uid,
+        processes=tuple(OsProcess(*process) for process in kept.processes),
+        boot=kept.boot,
     )
 
 

@@ -197,6 +197,47 @@ def test_rubbish_is_taken_away(registry: Registry, tmp_path: Path) -> None:
     assert [path.name for path in state.iterdir()] == ["table.lock"]
 
 
+SPOILT = [
+    b"",
+    b"{}",
+    b'{"record":{}}',
+    b"no JSON",
+    b"\xff",
+    b"[]",
+    b'{"record":{"id":1},"uid":"x","processes":3,"boot":null}',
+    b'{"record":null,"uid":null,"processes":[],"boot":""}',
+]
+
+
+@pytest.mark.parametrize("text", SPOILT)
+def test_a_dead_sandbox_whose_record_is_spoilt_is_taken_away(
+    registry: Registry, held: ExitStack, text: bytes
+) -> None:
+    claim(registry, held, "good")
+    for name, look in (("a", registry.entries), ("b", lambda: registry.remove("sbx_b"))):
+        bad = registry.claim(record(name))
+        (bad.entry.folder / "record.json").write_bytes(text)
+        bad.close()
+        look()
+        assert not bad.entry.folder.exists()
+    assert [entry.record.name for entry in registry.entries()] == ["good"]
+
+
+@pytest.mark.parametrize("text", SPOILT)
+def test_a_live_sandbox_whose_record_is_spoilt_is_left_alone(
+    registry: Registry, held: ExitStack, text: bytes
+) -> None:
+    bad = claim(registry, held, "bad")
+    (bad.entry.folder / "record.json").write_bytes(text)
+    claim(registry, held, "good")
+    assert [entry.record.name for entry in registry.entries()] == ["good"]
+    registry.await_end("sbx_bad", timeout=0)
+    with pytest.raises(Conflict) as caught:
+        registry.remove("sbx_bad")
+    assert caught.value.code is ErrorCode.BUSY
+    assert bad.entry.folder.exists()
+
+
 def test_each_sandbox_has_a_uid_of_its_own(registry: Registry, held: ExitStack) -> None:
     uids = range(3_000_000_000, 3_000_000_003)
     given = set[int | None]()
