@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 DEADLINE = 10.0  # seconds in which a wait has to notice a death
 SLEEP = "print('go', flush=True)\nimport time; time.sleep(60)"
-GONE = {ErrorCode.SANDBOX_GONE, ErrorCode.UNREACHABLE}
 
 
 @pytest.fixture
@@ -74,11 +73,19 @@ class Waiting:
 def test_calls_end_when_a_process_of_the_sandbox_is_killed(doomed: Sandbox, whom: int) -> None:
     run = Waiting(lambda begun: doomed.run_code(SLEEP, on_stdout=begun))
     command = Waiting(lambda begun: doomed.exec("echo go; sleep 60", on_stdout=begun))
+    doomed.exec("truncate -s 1T endless")
+
+    def fetch_all(begun: Callable[[str], object]) -> None:
+        begun("")
+        doomed.files.download("endless", os.devnull)
+
+    download = Waiting(fetch_all)
     assert end_processes(processes_of(doomed.id)[whom : whom + 1], timeout=DEADLINE) == []
-    for each in (run, command):
+    for each in (run, command, download):
         each.join()
         assert each.problem is not None
-        assert each.problem.code in GONE
+        assert each.problem.code is ErrorCode.SANDBOX_GONE
+    assert doomed.status == "removed"
     with pytest.raises(SandcellError) as caught:
         doomed.exec("true")
     assert caught.value.code is ErrorCode.SANDBOX_GONE

@@ -90,10 +90,8 @@ class AsyncFiles:
         Raises:
             OSError: the local file cannot be read.
         """
-        answer = await self._transport.open(
-            _of_file("PUT", remote, streamed=True), chunks=read_chunks(str(local))
-        )
-        return decode_body(await answer.read_all(), FileInfo)
+        request = _of_file("PUT", remote, streamed=True)
+        return decode_body(await self._transport.fetch(request, chunks=read_chunks(str(local))), FileInfo)
 
     async def download(self, remote: str, local: str | PathLike[str]) -> None:
         """Copy a file of the sandbox to this machine, in pieces. What is there is replaced.

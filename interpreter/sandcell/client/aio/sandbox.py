@@ -169,6 +169,8 @@ class AsyncSandbox:
     @property
     def status(self) -> Status:
         """What was last heard: running, stopped or removed."""
+        if self._status == "running" and self._transport.ended:
+            return "removed" if self._record.on_release == "remove" else "stopped"
         return self._status
 
     async def info(self) -> SandboxInfo:
@@ -388,7 +390,7 @@ class AsyncSandbox:
         await self.close()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name} ({self.engine}, {self._status})>"
+        return f"<{type(self).__name__} {self.name} ({self.engine}, {self.status})>"
 
     def _is_owner(self) -> bool:
         return self._owner_pid == os.getpid()

@@ -91,8 +91,8 @@ class Files:
         Raises:
             OSError: the local file cannot be read.
         """
-        answer = self._transport.open(_of_file("PUT", remote, streamed=True), chunks=read_chunks(str(local)))
-        return decode_body(answer.read_all(), FileInfo)
+        request = _of_file("PUT", remote, streamed=True)
+        return decode_body(self._transport.fetch(request, chunks=read_chunks(str(local))), FileInfo)
 
     def download(self, remote: str, local: str | PathLike[str]) -> None:
         """Copy a file of the sandbox to this machine, in pieces. What is there is replaced.

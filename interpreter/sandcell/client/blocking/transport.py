@@ -17,6 +17,7 @@ from sandcell.client.protocol import (
     decode_body,
     error_of,
     gone,
+    path_of,
     unreachable,
 )
 from sandcell_container.errors import SandcellError
@@ -32,6 +33,7 @@ T = TypeVar("T")
 
 _KEPT = 16  # idle connections: more than this many at once are rare, and each holds a descriptor at the guest
 _TRIES = 3  # a kept connection that the guest had closed, then two new ones
+_ALIVE_S = 2.0  # a guest that serves tells its health in a few milliseconds
 
 
 class Transport:
@@ -40,6 +42,8 @@ class Transport:
     def __init__(self, address: Address, token: str, *, connect_timeout: float, reply_timeout: float) -> None:
         self.address = address
         self.reply_timeout = reply_timeout
+        self.ended = False
+        """Whether the guest is known to have ended."""
         self._token = token
         self._connect_timeout = connect_timeout
         # Appended to and popped from only: that is atomic, and a lock might be held when the program forks.
@@ -49,9 +53,9 @@ class Transport:
         """Send `request` and return its answer as `answer`."""
         return decode_body(self.fetch(request), answer)
 
-    def fetch(self, request: Request) -> bytes:
-        """Send `request` and return the body of its answer."""
-        opened = self.open(request)
+    def fetch(self, request: Request, *, chunks: Iterator[bytes] | None = None) -> bytes:
+        """Send `request` and return the body of its answer. `chunks`: see `open`."""
+        opened = self.open(request, chunks=chunks)
         try:
             return opened.read_all()
         except Cut as cut:
@@ -98,9 +102,16 @@ class Transport:
         raise self.missed(why, admitted=admitted)
 
     def missed(self, why: str, *, admitted: Admitted) -> SandcellError:
-        """Return the error of an answer that broke off: the guest has ended, or it has not."""
+        """Return the error of an answer that broke off: the guest has ended, or it has not.
+
+        A process that dies closes its connections in no order, so its listener may take one more call: only
+        an answer on it means that the guest goes on.
+        """
         try:
-            (self.connect(admitted=admitted)).close()
+            for _ in range(_TRIES):
+                connection = self.connect(admitted=admitted)
+                if self._is_served(connection):
+                    break
         except SandcellError as problem:
             return problem
         return unreachable(self.address, why, admitted=admitted)
@@ -127,6 +138,7 @@ class Transport:
             raise unreachable(self.address, str(problem), admitted=admitted) from problem
         except OSError as problem:
             if self.address.path:
+                self.ended = True
                 raise gone(self.address, admitted=admitted) from problem
             raise unreachable(self.address, str(problem), admitted=admitted) from problem
         return _Connection(channel, Conversation(self.address, self._token))
@@ -141,6 +153,21 @@ class Transport:
                 return kept
             kept.close()
         return self.connect(admitted=admitted)
+
+    def _is_served(self, connection: _Connection) -> bool:
+        """Tell whether the guest answers on this connection, or at least does not end it."""
+        deadline = time.monotonic() + _ALIVE_S
+        try:
+            asking = connection.conversation.begin(Request(method="GET", path=path_of("health")))
+            connection.send(asking, deadline)
+            connection.next_part(deadline)
+        except TimeoutError:
+            return True
+        except Cut:
+            return False
+        finally:
+            connection.close()
+        return True
 
     def _begin(
         self,
