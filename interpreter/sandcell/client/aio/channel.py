@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from sandcell.client.local_file import Replacement
 from sandcell.client.sockets import connect_now, connect_unix_blocking, is_stale, new_socket
 
 if TYPE_CHECKING:
@@ -92,7 +93,11 @@ async def read_chunks(path: str) -> AsyncIterator[bytes]:
 
 
 async def write_chunks(path: str, chunks: AsyncIterator[bytes]) -> None:
-    """Write a local file from pieces."""
-    with await asyncio.to_thread(Path(path).open, "wb") as file:
+    """Write a local file from pieces; what was there stays until the last of them is written."""
+    made = await asyncio.to_thread(Replacement, path)
+    try:
         async for chunk in chunks:
-            await asyncio.to_thread(file.write, chunk)
+            await asyncio.to_thread(made.write, chunk)
+        await asyncio.to_thread(made.keep)
+    finally:
+        made.drop()

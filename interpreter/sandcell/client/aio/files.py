@@ -94,7 +94,7 @@ class AsyncFiles:
         return decode_body(await self._transport.fetch(request, chunks=read_chunks(str(local))), FileInfo)
 
     async def download(self, remote: str, local: str | PathLike[str]) -> None:
-        """Copy a file of the sandbox to this machine, in pieces. What is there is replaced.
+        """Copy a file of the sandbox to this machine, in pieces. What is there is replaced when all has come.
 
         Raises:
             OSError: the local file cannot be written.

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from sandcell.client.local_file import Replacement
 from sandcell.client.sockets import connect_now, connect_unix_blocking, is_stale, new_socket
 
 if TYPE_CHECKING:
@@ -88,6 +89,11 @@ def read_chunks(path: str) -> Iterator[bytes]:
 
 
 def write_chunks(path: str, chunks: Iterator[bytes]) -> None:
-    """Write a local file from pieces."""
-    with Path(path).open("wb") as file:
-        file.writelines(chunks)
+    """Write a local file from pieces; what was there stays until the last of them is written."""
+    made = Replacement(path)
+    try:
+        for chunk in chunks:
+            made.write(chunk)
+        made.keep()
+    finally:
+        made.drop()

@@ -95,7 +95,7 @@ class Files:
         return decode_body(self._transport.fetch(request, chunks=read_chunks(str(local))), FileInfo)
 
     def download(self, remote: str, local: str | PathLike[str]) -> None:
-        """Copy a file of the sandbox to this machine, in pieces. What is there is replaced.
+        """Copy a file of the sandbox to this machine, in pieces. What is there is replaced when all has come.
 
         Raises:
             OSError: the local file cannot be written.
