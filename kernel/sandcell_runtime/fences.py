@@ -28,7 +28,9 @@ class FencedSession(BoundedSession):
     def serialize(self, msg: dict[str, Any], ident: list[bytes] | bytes | None = None) -> list[bytes]:
         frames = super().serialize(msg, ident)
         number = self._fence(msg)
-        if number and frames[0] != DELIM:
+        if number:
+            if frames[0] == DELIM:
+                frames.insert(0, b"")  # it has no topic
             frames[0] += b" fence:%d" % number
         return frames
 

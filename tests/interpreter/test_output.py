@@ -138,6 +138,16 @@ async def test_output_and_results_keep_their_order(house: House) -> None:
         assert found == ["a\n", "<1>", "b\n", "<2>", "c\n", "<3>", "d\n", "<4>", "e", "<5>", "f\n", "<6>"]
 
 
+async def test_messages_without_a_topic_keep_their_place_too(house: House) -> None:
+    code = (
+        "kernel = get_ipython().kernel\nfor n in range(3000):\n"
+        "    kernel.send_response(kernel.iopub_socket, 'display_data', {'data': {'text/plain': n}, 'metadata': {}})\n"
+        "    if n % 1000 == 0: print(n)"
+    )
+    found = told(await events(house.start(code)))
+    assert [at for at, text in enumerate(found) if not text.startswith("<")] == [1, 1002, 2003]
+
+
 async def test_output_comes_while_the_run_goes_on(house: House) -> None:
     gate = Path(house.folder, "gate")
     os.mkfifo(gate)
