@@ -86,6 +86,11 @@ CALLS: dict[str, tuple[Callable[[Sandbox], object], ErrorCode]] = {
     "later option": (lambda _: Sandbox.create(packages=["pandas"]), ErrorCode.UNSUPPORTED),
     "image without images": (lambda _: Sandbox.create("x:1", engine="local"), ErrorCode.UNSUPPORTED),
     "code over the limit": (lambda s: s.run_code("#" * 9 * 2**20), ErrorCode.TOO_LARGE),
+    "file over the limit": (lambda s: s.files.read("/etc/passwd", max_bytes=10), ErrorCode.TOO_LARGE),
+    "endless bytes": (
+        lambda s: s.exec("truncate -s 1T big") and s.files.read_bytes("big"),
+        ErrorCode.TOO_LARGE,
+    ),
     "no input wanted": (lambda s: s.start_code("1").send_input("x"), ErrorCode.BUSY),
 }
 

@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from sandcell.config import Config
+    from sandcell_container.errors import SandcellError
     from sandcell_container.spec import GuestCommand, OnRelease
 
 __all__ = [
+    "MAX_READ",
     "NOT_GIVEN",
     "Callbacks",
     "CreateOptions",
@@ -38,6 +40,7 @@ __all__ = [
     "make_limits",
     "make_spec",
     "refuse_later",
+    "too_large",
 ]
 
 NotGiven = UnsetType
@@ -45,6 +48,9 @@ NOT_GIVEN = UNSET
 
 OnBusy = Literal["wait", "reject"]
 OnDisconnect = Literal["continue", "interrupt"]
+
+MAX_READ = 256 * 2**20
+"""Bytes of a file that is returned at once: what user code wrote must not choose the memory of its caller."""
 
 _ON_RELEASE = ("remove", "stop", "keep")
 
@@ -70,6 +76,16 @@ def check_timeout(timeout: float | NotGiven | None, *, what: str = "timeout") ->
 def given_id(text: str | None, *, prefix: Any, what: str) -> str:
     """Return the id that the caller gave, checked, else a new one."""
     return new_id(prefix) if text is None else check_id(text, what=what)
+
+
+def too_large(path: str, limit: int) -> SandcellError:
+    """Return the error of a file that has more bytes than may be returned at once."""
+    return error(
+        ErrorCode.TOO_LARGE,
+        f"{path[:80]!r} has more than {limit} bytes",
+        hint="download() takes it in pieces; a higher max_bytes returns it at once",
+        details={"field": "max_bytes", "limit": limit},
+    )
 
 
 def refuse_later(**asked: object) -> None:

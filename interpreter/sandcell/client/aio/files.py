@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from sandcell.api import FilePath, ListFiles
 from sandcell.client.aio.channel import read_chunks, write_chunks
+from sandcell.client.options import MAX_READ, too_large
 from sandcell.client.protocol import Request, decode_body, path_of
 from sandcell.names import encode_names
 from sandcell_container.errors import ErrorCode, SandcellError
 from sandcell_container.file_info import FileInfo
+from sandcell_container.spec import parse_size
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -32,16 +34,29 @@ class AsyncFiles:
     def __init__(self, transport: AsyncTransport) -> None:
         self._transport = transport
 
-    async def read(self, path: str) -> str:
-        """Return a file's text. Bytes that are no UTF-8 come as U+FFFD; `read_bytes` has them as they are."""
-        return (await self.read_bytes(path)).decode(errors="replace")
+    async def read(self, path: str, *, max_bytes: str | int = MAX_READ) -> str:
+        """Return a file's text. Bytes that are no UTF-8 come as U+FFFD; `read_bytes` has them as they are.
 
-    async def read_bytes(self, path: str) -> bytes:
-        """Return a file's bytes, all at once."""
+        Raises:
+            InvalidRequest (TOO_LARGE): see `read_bytes`.
+        """
+        return (await self.read_bytes(path, max_bytes=max_bytes)).decode(errors="replace")
+
+    async def read_bytes(self, path: str, *, max_bytes: str | int = MAX_READ) -> bytes:
+        """Return a file's bytes, all at once.
+
+        Raises:
+            InvalidRequest (TOO_LARGE): it has more than `max_bytes`, by default 256 MiB, which is the most memory that
+                a file may take here; `download` has no such limit.
+        """
+        limit = parse_size(max_bytes, what="max_bytes")
         answer = await self._transport.open(_of_file("GET", path))
         try:
-            parts = list[bytes]()
+            parts, size = list[bytes](), 0
             async for chunk in answer.chunks():
+                size += len(chunk)
+                if size > limit:
+                    raise too_large(path, limit)
                 parts.append(chunk)
             return b"".join(parts)
         finally:
