@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -30,6 +31,19 @@ class Shell:
             [*SANDCELL, *argv],
             env=self.environment,
             input=stdin,
+            capture_output=True,
+            timeout=50,
+            check=False,
+        )
+
+    def line(self, text: str, folder: Path) -> subprocess.CompletedProcess[bytes]:
+        """Run the command as a shell does that gets `text` after its name, redirections too."""
+        line = f"{shlex.join(SANDCELL)} {text}"
+        return subprocess.run(
+            ["/bin/sh", "-c", line],
+            env=self.environment,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=50,
             check=False,
@@ -106,6 +120,32 @@ def test_an_interrupt_from_the_keyboard_ends_run_and_sandbox(shell: Shell) -> No
         running.send_signal(signal.SIGINT)
         assert running.wait(20) == 130
     assert shell.names() == []
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "words"),
+    [
+        ("run empty.ipynb", "INVALID_ARGUMENT", "cannot be read as a notebook"),
+        ("run list.ipynb", "INVALID_ARGUMENT", "cannot be read as a notebook"),
+        ("run good.ipynb --out nowhere/done.ipynb", "INVALID_ARGUMENT", "its folder is not there"),
+        ("run -c 1 --out done.ipynb", "INVALID_ARGUMENT", "--out goes with a notebook only"),
+        ("kernel install --prefix /proc/x", "INVALID_ARGUMENT", "cannot install the kernelspec"),
+        ("run -c 'print(1)' >/dev/full", "NO_SPACE", "cannot write the output"),
+        ("ps >/dev/full", "NO_SPACE", "cannot write the output"),
+        ("run -c 'print(1)' >&-", "INVALID_ARGUMENT", "standard output is closed"),
+    ],
+)
+def test_what_cannot_be_done_is_told_in_one_line(
+    shell: Shell, tmp_path: Path, line: str, code: str, words: str
+) -> None:
+    (tmp_path / "empty.ipynb").write_text("{}")
+    (tmp_path / "list.ipynb").write_text("[]")
+    (tmp_path / "good.ipynb").write_text('{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}')
+    done = shell.line(line, tmp_path)
+    assert (done.returncode, done.stdout) == (125, b"")
+    assert done.stderr.startswith(f"sandcell: {code}: ".encode())
+    assert words.encode() in done.stderr
+    assert done.stderr.count(b"\n") == 1
 
 
 # --- exec

@@ -31,6 +31,9 @@ def run_source(options: argparse.Namespace, config: Config) -> int:
         from sandcell.cli.notebook import run_notebook  # nbclient takes a while to import
 
         return run_notebook(options, config)
+    if options.out is not None:
+        hint = "send standard output to a file instead"
+        raise error(ErrorCode.INVALID_ARGUMENT, "--out goes with a notebook only", hint=hint)
     code = options.code if file is None else read_source(file)
     with open_place(options, config, label="running") as place:
         result = _run(place, code, options)

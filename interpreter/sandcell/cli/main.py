@@ -9,10 +9,12 @@ import importlib
 import logging
 import os
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from sandcell.cli.options import OWN_FAILURE, parse
-from sandcell_container.errors import SandcellError
+from sandcell.cli.output import Unwritten
+from sandcell_container.errors import ErrorCode, SandcellError, error
 
 if TYPE_CHECKING:
     import argparse
@@ -38,6 +40,7 @@ _NO_READER = 141  # as a program that SIGPIPE ended
 
 def run() -> None:
     """Be the console script."""
+    _open_closed_streams()
     sys.exit(main(sys.argv[1:]))
 
 
@@ -45,17 +48,45 @@ def main(argv: Sequence[str]) -> int:
     """Do what `argv` says and return the exit code."""
     options = parse(argv)
     try:
+        _check_stdout()
         return _verb(options.verb)(options, _configure())
     except SandcellError as problem:
-        _log.debug("details: %s", problem.details, exc_info=problem)
-        print(f"sandcell: {problem}", file=sys.stderr)
-        return OWN_FAILURE
+        return _tell(problem)
+    except Unwritten as problem:
+        _give_up_stdout()
+        what = f"cannot write the output: {problem.strerror}"
+        return _tell(error(ErrorCode.NO_SPACE, what, hint="make room, or send it elsewhere"))
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:
-        # The interpreter flushes standard output once more at its end, and would complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_stdout()
         return _NO_READER
+
+
+def _open_closed_streams() -> None:
+    """Let nothing else get the numbers of standard input and error where the caller has closed them."""
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115  # for the life of the process
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # likewise
+
+
+def _check_stdout() -> None:
+    if sys.stdout is None:
+        what = "standard output is closed"
+        raise error(ErrorCode.INVALID_ARGUMENT, what, hint="send what is not wanted to /dev/null")
+
+
+def _tell(problem: SandcellError) -> int:
+    _log.debug("details: %s", problem.details, exc_info=problem)
+    with suppress(OSError):  # standard error is full as well: the exit code is all that can be told
+        print(f"sandcell: {problem}", file=sys.stderr, flush=True)
+    return OWN_FAILURE
+
+
+def _give_up_stdout() -> None:
+    """The interpreter flushes standard output once more at its end, and would complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _verb(name: str) -> Callable[[argparse.Namespace, Config], int]:

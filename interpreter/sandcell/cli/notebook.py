@@ -38,6 +38,8 @@ class OneKernel(KernelSpecManager):
 def run_notebook(options: argparse.Namespace, config: Config) -> int:
     """Run the cells in order, write what came out, and return the exit code."""
     notebook = _read(options.file)
+    if options.out is not None:
+        _check_out(options.out)
     client = _client(notebook, options, config)
     code = 0
     with Progress("starting a sandbox", sys.stderr) as progress:
@@ -55,8 +57,25 @@ def run_notebook(options: argparse.Namespace, config: Config) -> int:
         except DeadKernelError as problem:
             raise error(ErrorCode.CONTEXT_DIED, f"the kernel of {options.file} died: {problem}") from problem
     if options.out is not None:
-        nbformat.write(notebook, options.out)  # type: ignore[no-untyped-call]  # it has no annotations
+        _write(notebook, options.out)
     return code
+
+
+def _check_out(path: Path) -> None:
+    """Refuse before the cells have run what could not be written after them."""
+    if path.is_dir() or not path.parent.is_dir():
+        what = f"cannot write {path}: it is a folder, or its folder is not there"
+        raise error(ErrorCode.INVALID_ARGUMENT, what, hint="--out takes a file in a folder that exists")
+
+
+def _write(notebook: nbformat.NotebookNode, path: Path) -> None:
+    try:
+        nbformat.write(notebook, path)  # type: ignore[no-untyped-call]  # it has no annotations
+    except OSError as problem:
+        what = f"cannot write {path}: {problem.strerror}"
+        raise error(
+            ErrorCode.INVALID_ARGUMENT, what, hint="--out takes a file that may be written"
+        ) from problem
 
 
 def _read(path: Path) -> nbformat.NotebookNode:
@@ -67,10 +86,15 @@ def _read(path: Path) -> nbformat.NotebookNode:
         raise error(
             ErrorCode.FILE_NOT_FOUND, f"there is no notebook {path}", hint="a path on this machine"
         ) from None
-    except (OSError, ValueError) as problem:  # what nbformat says of no notebook is a ValueError
-        raise error(
-            ErrorCode.INVALID_ARGUMENT, f"{path} cannot be read as a notebook: {problem}"
-        ) from problem
+    except (
+        OSError,
+        ValueError,
+        AttributeError,
+        nbformat.ValidationError,
+    ) as problem:  # what no notebook gives
+        first = str(problem).partition("\n")[0]
+        what = f"{path} cannot be read as a notebook: {first}"
+        raise error(ErrorCode.INVALID_ARGUMENT, what, hint="a file that Jupyter wrote") from problem
 
 
 def _client(notebook: nbformat.NotebookNode, options: argparse.Namespace, config: Config) -> NotebookClient:

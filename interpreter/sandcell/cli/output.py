@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING, BinaryIO
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["table", "write_stderr", "write_stdout", "write_traceback"]
+__all__ = ["Unwritten", "table", "write_stderr", "write_stdout", "write_traceback"]
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class Unwritten(OSError):
+    """One of this process's own streams takes nothing more, and somebody still reads it: a full disk."""
 
 
 def write_stdout(data: str | bytes) -> None:
@@ -38,5 +42,10 @@ def table(rows: Iterable[tuple[str, ...]]) -> str:
 
 
 def _write(stream: BinaryIO, data: str | bytes) -> None:
-    stream.write(data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data)
-    stream.flush()
+    try:
+        stream.write(data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data)
+        stream.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as problem:
+        raise Unwritten(problem.errno, problem.strerror) from problem
