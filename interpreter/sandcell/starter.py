@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -22,6 +23,12 @@ __all__ = ["KernelRequest", "KernelStarter", "LastWords", "PlainStarter", "Start
 
 _WORDS_KEPT = 8 * 2**10
 _ANSWER_SIZE = 64 * 2**10
+_LINES_TOLD = 5
+# What the system says of an interpreter that user code removed, spoilt, or put something else in the place of.
+_GONE = frozenset(
+    errno.errorcode[number]
+    for number in (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EISDIR, errno.ENOEXEC, errno.ELOOP)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,9 +161,11 @@ class PlainStarter:
         )
         try:
             job = await self._spawner.start(start)
-        except BaseException:
+        except BaseException as problem:
             os.close(ready)
             os.close(errors)
+            if isinstance(problem, SandcellError) and _is_of_interpreter(problem):
+                raise _environment_gone(start.argv[0], problem) from problem
             raise
         finally:
             for descriptor in (stdin, stdout, stderr):
@@ -175,9 +184,7 @@ async def _wait_ready(descriptor: int, words: LastWords, job: Job) -> None:
         raise _start_failed(str(said["failed"]), str(said.get("hint", "")), words)
     if said.get("ready") is not True:
         status = (await job.wait()).status
-        raise _start_failed(
-            f"the interpreter ended before it was ready, with {describe_exit(status)}", "", words
-        )
+        raise _ended_early(status, words)
 
 
 async def _read_answer(descriptor: int, job: Job) -> dict[str, Any]:
@@ -221,6 +228,35 @@ def _json_object(line: bytes) -> dict[str, Any]:
     except ValueError:
         return {}
     return cast("dict[str, Any]", said) if isinstance(said, dict) else {}
+
+
+def _is_of_interpreter(problem: SandcellError) -> bool:
+    """Whether the interpreter's own file is why nothing started: a caller named a folder and variables, no program."""
+    return problem.details.get("step") != "cwd" and problem.details.get("errno") in _GONE
+
+
+def _environment_gone(python: str, problem: SandcellError) -> SandcellError:
+    return error(
+        ErrorCode.START_FAILED,
+        f"the sandbox's Python environment is gone: {python}",
+        hint="a new sandbox has one; files in /workspace can be downloaded first",
+        details={**problem.details, "cause": problem.message},
+    )
+
+
+def _ended_early(status: int, words: LastWords) -> SandcellError:
+    words.close()  # reads what it said last
+    message = f"the interpreter ended before it was ready, with {describe_exit(status)}"
+    if last := words.text.splitlines()[-_LINES_TOLD:]:
+        message += ": " + "\n".join(last)
+    exited = os.WIFEXITED(status)
+    return _start_failed(message, _EARLY_END if exited else "", words)
+
+
+_EARLY_END = (
+    "user code may have changed what every interpreter runs when it starts: look at ~/.ipython/profile_default/startup "
+    "and at the .pth files among the installed packages"
+)
 
 
 def _start_failed(message: str, hint: str, words: LastWords) -> SandcellError:
