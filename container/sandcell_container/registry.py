@@ -111,7 +111,8 @@ class Registry:
         with self._locked():
             entries = self._read_all()
             _check_free(record, entries)
-            uid = _free_uid(uids, {entry.uid for entry in entries}) if uids else None
+            taken = {entry.uid for entry in entries} | {_owner(folder / "home") for folder in self._folders()}
+            uid = _free_uid(uids, taken) if uids else None
             folder = self._state / record.id
             folder.mkdir(mode=0o700)
             entry = Entry(record=replace(record, socket=str(folder / "guest.sock")), folder=folder, uid=uid)
@@ -253,6 +254,14 @@ def _free_uid(uids: range, taken: set[int | None]) -> int:
         f"all {len(uids)} uids from {uids.start} on are taken by sandboxes",
         hint="remove some: sandcell ps, sandcell rm; or widen the range: SANDCELL_UID_COUNT",
     )
+
+
+def _owner(path: Path) -> int | None:
+    """Return whose `path` is: of a sandbox without a readable record this alone tells the uid."""
+    try:
+        return path.lstat().st_uid
+    except FileNotFoundError:
+        return None
 
 
 def _has_account(uid: int) -> bool:

@@ -250,6 +250,18 @@ def test_each_sandbox_has_a_uid_of_its_own(registry: Registry, held: ExitStack) 
         registry.claim(record("d"), uids=uids)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_the_uid_of_a_live_sandbox_whose_record_is_spoilt_stays_taken(
+    registry: Registry, held: ExitStack
+) -> None:
+    bad = claim(registry, held, "bad").entry.folder
+    (bad / "home").mkdir()
+    os.chown(bad / "home", 61001, 61001)
+    (bad / "record.json").write_text("")
+    with pytest.raises(Unavailable, match="1 uids"):
+        registry.claim(record("a"), uids=range(61001, 61002))
+
+
 def test_a_state_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(Unavailable) as caught:
