@@ -95,7 +95,32 @@ def test_run_takes_a_file_and_gives_its_exit_code(shell: Shell, tmp_path: Path) 
     script = tmp_path / "script.py"
     script.write_text("import sys\nprint('é')\nsys.exit(7)\n")
     done = shell("run", str(script))
-    assert (done.returncode, done.stdout) == (7, "é\n".encode())
+    assert (done.returncode, done.stdout, done.stderr) == (7, "é\n".encode(), b"")
+
+
+def test_run_says_why_the_interpreter_ended(shell: Shell) -> None:
+    done = shell("run", "-c", "import os; os._exit(3)")
+    assert (done.returncode, done.stdout) == (3, b"")
+    assert done.stderr == b"sandcell: the interpreter ended with exit status 3\n"
+
+
+def test_a_script_knows_its_name_and_keeps_its_line_numbers(shell: Shell, tmp_path: Path) -> None:
+    script = tmp_path / 'it\'s "named".py'
+    script.write_text(
+        "import asyncio, sys\nasync def main(): print([__file__], sys.argv)\nasyncio.run(main())\n1 / 0\n"
+    )
+    done = shell("run", str(script))
+    assert (done.returncode, done.stdout.decode()) == (1, f"{[str(script)]} {[str(script)]}\n")
+    assert b", line 4" in done.stderr
+
+
+def test_code_of_the_command_line_has_no_file(shell: Shell) -> None:
+    done = shell(
+        "run",
+        "-c",
+        "import os, sys; print(sys.argv, '__file__' in globals(), 'SANDCELL_SCRIPT' in os.environ)",
+    )
+    assert (done.returncode, done.stdout) == (0, b"['-c'] False False\n")
 
 
 def test_run_answers_input_from_standard_input(shell: Shell) -> None:

@@ -116,6 +116,8 @@ def _run(
         (_run("exited", exit_code=0), 0),
         (_run("exited", exit_code=1, error="ValueError", value="no"), 1),
         (_run("exited", exit_code=1, error="SystemExit", value="3"), 3),
+        (_run("exited", exit_code=1, error="SystemExit", value="-1"), 255),
+        (_run("exited", exit_code=3, error="ContextDied", value="it ended"), 3),
         (_run("exited", exit_code=1, error="SystemExit", value="None"), 0),
         (_run("exited", exit_code=1, error="SystemExit", value="a reason"), 1),
         (_run("interrupted", error="KeyboardInterrupt"), 130),

@@ -16,10 +16,25 @@ if TYPE_CHECKING:
 
     from sandcell.cli.place import Place
     from sandcell.config import Config
-    from sandcell.results import RunResult
+    from sandcell.results import ExecutionError, RunResult
 
 __all__ = ["exit_code_of", "read_source", "run_source"]
 
+# A run of its own before the user's: it gets its values through the environment, and the user's lines keep their numbers.
+_PRELUDE = """\
+def _prelude():
+    import os, sys, warnings
+    script = os.environ["SANDCELL_SCRIPT"]
+    sys.argv[:] = [script or "-c"]
+    if script in ("", "-"):
+        globals().pop("__file__", None)
+    else:
+        globals()["__file__"] = script
+    warnings.filterwarnings("ignore", "To exit: use")
+_prelude()
+del _prelude
+"""
+_DIED = "ContextDied"  # the name of the error when the interpreter ended under the run
 _TIMED_OUT = 124  # as timeout(1) has it
 _INTERRUPTED = 130
 
@@ -62,6 +77,8 @@ def read_source(path: Path) -> str:
 
 def _run(place: Place, code: str, options: argparse.Namespace) -> RunResult:
     more: dict[str, Any] = {} if options.timeout is None else {"timeout": options.timeout}
+    script = "" if options.file is None else str(options.file)
+    place.sandbox.run_code(_PRELUDE, env={"SANDCELL_SCRIPT": script}, check=True)
     if not options.json:
         more |= {"on_stdout": _after_hush(place, write_stdout), "on_stderr": _after_hush(place, write_stderr)}
     return place.sandbox.run_code(code, on_input=_after_hush(place, _ask), **more)
@@ -83,9 +100,20 @@ def _ask(prompt: str, *_: object) -> str:
 
 def _tell_failure(result: RunResult) -> None:
     if result.error is not None:
-        write_traceback(result.error.traceback)
+        _tell_error(result.error)
     if result.end.cause != "exited":
         print(f"sandcell: the run ended: {result.end.cause}", file=sys.stderr)
+
+
+def _tell_error(problem: ExecutionError) -> None:
+    if problem.name == "SystemExit":
+        if not _is_status(problem.value):
+            write_stderr(problem.value + "\n")  # as Python does with a reason
+        return
+    if problem.traceback:
+        write_traceback(problem.traceback)
+    if problem.name == _DIED:
+        write_stderr(f"sandcell: {problem.value}\n")
 
 
 def exit_code_of(result: RunResult) -> int:
@@ -100,10 +128,16 @@ def exit_code_of(result: RunResult) -> int:
         return 128 + result.end.signal
     if result.error is not None and result.error.name == "SystemExit":
         return _asked_for(result.error.value)
+    if result.error is not None and result.error.name == _DIED and result.end.cause == "exited":
+        return 1 if result.end.code is None else result.end.code
     return 1
 
 
+def _is_status(value: str) -> bool:
+    return value in {"", "None"} or value.removeprefix("-").isdecimal()
+
+
 def _asked_for(value: str) -> int:
-    if value.isdecimal():
-        return int(value) & 0xFF
-    return 0 if value in {"", "None"} else 1
+    if not _is_status(value):
+        return 1
+    return 0 if value in {"", "None"} else int(value) & 0xFF
