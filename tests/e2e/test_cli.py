@@ -187,6 +187,12 @@ def test_exec_takes_a_program_with_its_options(shell: Shell) -> None:
     assert (done.returncode, done.stdout) == (0, b"$HOME|a b|--|")
 
 
+def test_the_module_is_the_command_too(shell: Shell) -> None:
+    argv = [sys.executable, "-m", "sandcell", "exec", "printf", "%s|", "-l", "a b"]
+    done = subprocess.run(argv, env=shell.environment, capture_output=True, timeout=50, check=False)
+    assert (done.returncode, done.stdout) == (0, b"-l|a b|")
+
+
 def test_exec_gives_standard_input_when_asked(shell: Shell) -> None:
     content = bytes(range(256)) * 100
     assert shell("exec", "--stdin", "--", "cat", stdin=content).stdout == content

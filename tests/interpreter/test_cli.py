@@ -33,6 +33,11 @@ def test_one_word_is_a_command_without_dashes() -> None:
     assert options.parse(["exec", "ls | head"]).command == ["ls | head"]
 
 
+def test_all_from_the_first_word_on_is_the_command() -> None:
+    parsed = options.parse(["exec", "--cwd", "/tmp", "ls", "-l", "--cwd", "--", "-x"])
+    assert (parsed.cwd, parsed.command, parsed.rest) == ("/tmp", ["ls", "-l", "--cwd", "--", "-x"], [])
+
+
 @pytest.mark.parametrize(
     "argv",
     [

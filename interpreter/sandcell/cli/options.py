@@ -31,11 +31,11 @@ examples:
   sandcell run --sandbox lab -c 'x = 1'; sandcell run --sandbox lab -c 'print(x)'; sandcell rm lab
 """
 _EXEC = """
-One argument is a line for the shell, several are a program and its arguments.
+One argument is a line for the shell, several are a program and its arguments. Options of exec come before it.
 
 examples:
   sandcell exec 'ls -l | head -3'
-  sandcell exec -- ls -l /workspace
+  sandcell exec ls -l /workspace
   tar -c . | sandcell exec --stdin --sandbox lab -- tar -x
 """
 _PS = """
@@ -71,12 +71,16 @@ class _Parser(argparse.ArgumentParser):
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """Return the options of `argv`; `verb` names the command, what follows the first `--` is in `rest`.
 
+    A command of `exec` goes on from its first word to the end, a `--` in it too.
+
     Ends the process for --help and --version (0) and for what it cannot read (125).
     """
     given = list(argv)
     cut = given.index("--") if "--" in given else len(given)
     options = _parser().parse_args(given[:cut])
     options.rest = given[cut + 1 :]
+    if options.verb == "exec" and options.command:
+        options.command, options.rest = options.command + given[cut:], []
     return options
 
 
@@ -109,7 +113,7 @@ def _add_run(add: _AddParser) -> None:
 def _add_exec(add: _AddParser) -> None:
     command = _add_verb(add, "exec", "run a command", _EXEC + _EXIT_CODES)
     command.add_argument(
-        "command", nargs="*", metavar="COMMAND", help="with options of its own it follows --"
+        "command", nargs=argparse.REMAINDER, metavar="COMMAND", help="all from here on is the command's"
     )
     command.add_argument("--stdin", action="store_true", help="give it this standard input")
     command.add_argument("--cwd", metavar="FOLDER", help="where it runs, below /workspace unless absolute")
