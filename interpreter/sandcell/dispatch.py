@@ -152,7 +152,7 @@ class Dispatcher:
     def on_down(self, death: Death) -> None:
         """The kernel is gone: what ran and what waited ends, and the next run is told why it begins anew."""
         self._fresh_state = f"the interpreter was started anew: {death.reason}"
-        # After `exit()` the runs that wait were never promised the old state.
+        # After `exit()`, or of one that was seen dying, the runs that wait were never promised the old state.
         waiting = [] if death.announced else self._queue.take()
         run, self.running = self.running, None
         if run is not None:
@@ -183,6 +183,8 @@ class Dispatcher:
         kernel = self.life.kernel
         if kernel is None:
             self.life.start_soon()
+        elif not kernel.leaving and kernel.is_dying():
+            kernel.leaving = True  # who waits is for the next one: this one cannot have begun with it
         elif not kernel.leaving:
             self._begin(self._queue.pop(), kernel)
 

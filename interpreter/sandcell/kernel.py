@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from sandcell.dying import is_dying
 from sandcell.execution import Death
 from sandcell.memory import count_oom_kills, describe_size, judge_end
 from sandcell.starter import describe_exit
@@ -100,6 +101,10 @@ class Kernel:
     @property
     def pid(self) -> int:
         return self._started.job.pid
+
+    def is_dying(self) -> bool:
+        """Whether the process is known to execute no code any more, though its end has not been told yet."""
+        return self._exit.done() or is_dying(self.pid)
 
     def send(self, channel: Channel, message: Message) -> None:
         """Send a message. Raises Conflict (BUSY) when the kernel reads nothing any more."""

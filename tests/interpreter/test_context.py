@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -319,6 +320,24 @@ async def test_a_death_ends_the_run_and_those_that_wait(
     assert fresh.fresh_state is not None
     assert (await house.run("1", context=name)).fresh_state is None
     await house.contexts.delete(name)
+
+
+async def test_a_run_for_an_interpreter_that_is_dead_already_begins_in_the_next(house: House) -> None:
+    context = await house.context("dead")
+    await house.run("1", context="dead")
+    pid = context.info().pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    runs = [
+        house.start(code, context="dead") for code in ("1 + 1", "2 + 2")
+    ]  # nobody could tell us of it yet
+    first, second = [await house.result(run) for run in runs]
+    assert (first.value, second.value) == (2, 4)
+    assert (
+        first.fresh_state == "the interpreter was started anew: the interpreter ended with signal 9 (SIGKILL)"
+    )
+    assert second.fresh_state is None
+    await house.contexts.delete("dead")
 
 
 async def test_a_crash_tells_where_it_was(house: House) -> None:
