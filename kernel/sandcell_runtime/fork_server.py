@@ -117,7 +117,7 @@ class _Beginning:
             self._check_trust()
             guard = ReadGuard([sys.base_prefix, *options.site, os.path.dirname(__file__)])
         os.environ["HOME"] = options.home
-        state = None if guard else surroundings.observe_path()
+        state = None if guard else surroundings.observe_path(since=surroundings.process_start())
         missing = _import(KERNEL, guard, self._control)
         keep = _load_keep(options.spawner) if options.spawner else _no_keep
         fixed = _Fixed(options, guard, state, surroundings.loaded_names(), keep)

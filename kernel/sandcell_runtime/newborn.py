@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import faulthandler
 import json
+import math
 import os
 import signal
 import socket
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
@@ -119,9 +121,11 @@ class Newborn:
 
     def _take_on_path(self) -> None:
         python, state, core, extra, _ = self._heritage
+        since = math.inf
         if python is not None:
+            since = time.time()
             surroundings.become_python(python)
-        self._path = surroundings.observe_path()
+        self._path = surroundings.observe_path(since=since)
         if state is not None and state != self._path:
             raise _Stale("files", surroundings.changes(state, self._path))
         if wrong := surroundings.replaced(core):

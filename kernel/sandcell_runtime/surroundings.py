@@ -7,9 +7,11 @@ fresh interpreter would find elsewhere (then the ones in memory are wrong), and 
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import site
 import sys
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ __all__ = [
     "loaded_names",
     "observe_path",
     "observe_profile",
+    "process_start",
     "replaced",
     "trusted_path",
 ]
@@ -31,6 +34,8 @@ __all__ = [
 State = dict[str, tuple[int, int, int]]
 """Paths that decide what is imported and run at a start, with what tells one version of each from another."""
 
+_NEVER = (0, 0, 0)
+_COARSE_S = 0.02  # what the times of files and processes may be behind the clock
 _PROFILE = (
     "ipython_config.py",
     "ipython_config.json",
@@ -67,6 +72,13 @@ def enter(env: Mapping[str, str], cwd: str) -> None:
     coerced = {name: os.environ[name] for name in ("LC_CTYPE",) if name in os.environ}
     os.environ.clear()
     os.environ.update(coerced | dict(env))
+
+
+def process_start() -> float:
+    """Return when this process was made, in seconds since the epoch, not later than it was."""
+    with open("/proc/self/stat") as file:
+        ticks = int(file.read().rpartition(")")[2].split()[19])
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def become_python(python: str) -> None:
@@ -121,8 +133,12 @@ def replaced(loaded: Mapping[str, str]) -> list[str]:
     return sorted(wrong)
 
 
-def observe_path() -> State:
-    """Return the state of this moment of what decides which modules an interpreter finds."""
+def observe_path(*, since: float = math.inf) -> State:
+    """Return the state of this moment of what decides which modules an interpreter finds.
+
+    What was changed after the time `since`, when an interpreter began to look at it, is in a state that never was:
+    nobody knows which one the interpreter saw.
+    """
     state = State()
     for folder in sys.path:
         _note(state, folder)
@@ -131,6 +147,9 @@ def observe_path() -> State:
                 if entry.endswith(".pth"):
                     _note(state, os.path.join(folder, entry))
     _note(state, os.path.join(sys.prefix, "pyvenv.cfg"))
+    for path, (_, changed_ns, _) in state.items():
+        if changed_ns / 1e9 > since - _COARSE_S:
+            state[path] = _NEVER
     return state
 
 
@@ -157,7 +176,7 @@ def _note(state: State, path: str) -> None:
         seen = os.stat(path)
     except OSError:  # what is not there, or not for us, is no part of it
         return
-    state[path] = (seen.st_ino, seen.st_mtime_ns, seen.st_size)
+    state[path] = (seen.st_ino, seen.st_ctime_ns, seen.st_size)
 
 
 def _listing(folder: str) -> list[str]:
