@@ -21,16 +21,16 @@ def new_id(prefix: Prefix) -> str:
     return f"{prefix}_{base64.b32encode(os.urandom(10)).decode().lower()}"
 
 
-def check_id(given: str, *, what: str) -> str:
+def check_id(given: object, *, what: str) -> str:
     """Return `given` when it may be an id or a name.
 
     Raises:
         InvalidRequest (INVALID_NAME): it does not match `[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?`.
     """
-    if _ID.fullmatch(given) is None:
+    if not isinstance(given, str) or _ID.fullmatch(given) is None:
         raise error(
             ErrorCode.INVALID_NAME,
-            f"{given[:80]!r} cannot be the {what}",
+            f"{repr(given)[:80]} cannot be the {what}",
             hint="1 to 63 of a-z, 0-9, _ and -, beginning and ending with a letter or digit",
         )
     return given

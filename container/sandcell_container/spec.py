@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sandcell_container.errors import ErrorCode, error
+from sandcell_container.errors import ErrorCode, SandcellError, error
 
 __all__ = ["GuestCommand", "Limits", "OnRelease", "SandboxSpec", "Status", "parse_size"]
 
@@ -27,26 +27,27 @@ _UNIT = {
 }
 
 
-def parse_size(size: str | int, *, what: str = "size") -> int:
+def parse_size(size: object, *, what: str = "size") -> int:
     """Return `size` in bytes: an int of bytes, or text such as "512MiB" or "2GiB".
 
     Raises:
         InvalidRequest (INVALID_ARGUMENT): it is neither, or not above zero.
     """
-    if isinstance(size, int):
+    match = _SIZE.fullmatch(size.strip()) if isinstance(size, str) else None
+    if match is not None:
+        count = int(float(match[1]) * _UNIT[match[2] or "B"])
+    elif isinstance(size, int) and not isinstance(size, bool):
         count = size
     else:
-        match = _SIZE.fullmatch(size.strip())
-        if match is None:
-            raise error(
-                ErrorCode.INVALID_ARGUMENT,
-                f"{what}={size[:40]!r} is no size",
-                hint='bytes, or text such as "512MiB"',
-            )
-        count = int(float(match[1]) * _UNIT[match[2] or "B"])
+        raise _no_size(what, f"{what}={repr(size)[:40]} is no size")
     if count <= 0:
-        raise error(ErrorCode.INVALID_ARGUMENT, f"{what}={size!r} has to be above zero")
+        raise _no_size(what, f"{what}={size!r} has to be above zero")
     return count
+
+
+def _no_size(what: str, message: str) -> SandcellError:
+    hint = 'bytes, or text such as "512MiB"'
+    return error(ErrorCode.INVALID_ARGUMENT, message, hint=hint, details={"field": what})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,7 +61,24 @@ def ask(
 
 # --- over the SDK
 
+
+def wrong(value: object) -> Any:
+    """Return what a caller without a type checker gives."""
+    return value
+
+
 CALLS: dict[str, tuple[Callable[[Sandbox], object], ErrorCode]] = {
+    "timeout as text": (lambda s: s.run_code("1", timeout=wrong("5")), ErrorCode.INVALID_ARGUMENT),
+    "context that is a number": (lambda s: s.run_code("1", context=wrong(5)), ErrorCode.INVALID_NAME),
+    "callback that is none": (lambda s: s.run_code("1", on_stdout=wrong(5)), ErrorCode.INVALID_ARGUMENT),
+    "callback of a command": (lambda s: s.exec("true", on_stderr=wrong(5)), ErrorCode.INVALID_ARGUMENT),
+    "command that is a number": (lambda s: s.exec(wrong(5)), ErrorCode.INVALID_ARGUMENT),
+    "values of variables": (lambda s: s.exec("true", env={"A": wrong(1)}), ErrorCode.INVALID_ARGUMENT),
+    "data that is a number": (lambda s: s.files.write("q", wrong(5)), ErrorCode.INVALID_ARGUMENT),
+    "path that is a number": (lambda s: s.files.read(wrong(5)), ErrorCode.INVALID_PATH),
+    "path with half a character": (lambda s: s.files.stat("a\ud800"), ErrorCode.INVALID_PATH),
+    "run that is a number": (lambda s: s.execution(wrong(5)), ErrorCode.INVALID_ARGUMENT),
+    "no sandbox at all": (lambda _: Sandbox.connect(wrong(None)), ErrorCode.INVALID_ARGUMENT),
     "unknown language": (lambda s: s.run_code("1", language="cobol"), ErrorCode.UNKNOWN_LANGUAGE),
     "unknown language of a context": (lambda s: s.create_context("cobol"), ErrorCode.UNKNOWN_LANGUAGE),
     "missing file": (lambda s: s.files.read("missing"), ErrorCode.FILE_NOT_FOUND),

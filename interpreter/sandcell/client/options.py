@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
 from msgspec import UNSET, UnsetType
 
 from sandcell.api import CreateContext, CreateExecution, ExecRequest
-from sandcell.environment import check_env
+from sandcell.client.checks import (
+    check_callbacks,
+    check_count,
+    check_data,
+    check_number,
+    check_path,
+    check_text,
+    check_timeout,
+    env_of,
+    wrong,
+)
 from sandcell.results import ExecutionError, Result
-from sandcell_container.errors import ErrorCode, error
+from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.ids import check_id, new_id
 from sandcell_container.spec import Limits, SandboxSpec, parse_size
 
@@ -19,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from sandcell.config import Config
-    from sandcell_container.errors import SandcellError
     from sandcell_container.spec import GuestCommand, OnRelease
 
 __all__ = [
@@ -31,7 +40,6 @@ __all__ = [
     "OnBusy",
     "OnDisconnect",
     "RunOptions",
-    "check_timeout",
     "fit_engine",
     "given_id",
     "make_command",
@@ -53,24 +61,6 @@ MAX_READ = 256 * 2**20
 """Bytes of a file that is returned at once: what user code wrote must not choose the memory of its caller."""
 
 _ON_RELEASE = ("remove", "stop", "keep")
-
-
-def check_timeout(timeout: float | NotGiven | None, *, what: str = "timeout") -> float | NotGiven | None:
-    """Return `timeout`: seconds above 0, None for no limit, NOT_GIVEN for the sandbox's default.
-
-    Raises:
-        InvalidRequest (INVALID_ARGUMENT): it is 0 or less, or no number.
-    """
-    if timeout is None or isinstance(timeout, UnsetType):
-        return timeout
-    if not timeout > 0:  # NaN too
-        raise error(
-            ErrorCode.INVALID_ARGUMENT,
-            f"{what}={timeout!r} has to be above 0",
-            hint="None is no limit",
-            details={"field": what},
-        )
-    return float(timeout)
 
 
 def given_id(text: str | None, *, prefix: Any, what: str) -> str:
@@ -127,6 +117,9 @@ class Callbacks:
     on_error: Callable[[ExecutionError], object] | None = None
     on_input: Callable[[str], object] | None = None
 
+    def __post_init__(self) -> None:
+        check_callbacks(**{each.name: getattr(self, each.name) for each in fields(self)})
+
 
 def make_execution(
     code: str,
@@ -150,13 +143,13 @@ def make_execution(
     """
     queue = check_timeout(queue_timeout, what="queue_timeout")
     return CreateExecution(
-        code=_whole_text(code, what="code"),
+        code=check_text(code, what="code"),
         id=given_id(id, prefix="run", what="id of an execution"),
-        language=language,
+        language=check_text(language, what="language"),
         context=context if context is None else check_id(context, what="id of a context"),
         fresh=fresh,
-        env=None if env is None else dict(check_env(env)),
-        cwd=cwd,
+        env=None if env is None else env_of(env),
+        cwd=None if cwd is None else check_text(cwd, what="cwd"),
         timeout=check_timeout(timeout),
         queue_timeout=None if isinstance(queue, UnsetType) else queue,
         on_busy=on_busy,
@@ -179,10 +172,10 @@ def make_context(
         InvalidRequest: INVALID_ARGUMENT, INVALID_NAME, INVALID_ENV_NAME.
     """
     return CreateContext(
-        language=language,
+        language=check_text(language, what="language"),
         id=given_id(id, prefix="ctx", what="id of a context"),
-        cwd=cwd,
-        env=None if env is None else dict(check_env(env)),
+        cwd=check_text(cwd, what="cwd"),
+        env=None if env is None else env_of(env),
         memory=None if memory is None else parse_size(memory, what="memory"),
     )
 
@@ -202,43 +195,36 @@ def make_command(
     Raises:
         InvalidRequest: INVALID_ARGUMENT, INVALID_NAME, INVALID_ENV_NAME.
     """
-    words = command if isinstance(command, str) else tuple(_text(word, what="command") for word in command)
+    words = _words_of(command)
     if not words:
-        raise error(ErrorCode.INVALID_ARGUMENT, "the command is empty", details={"field": "command"})
+        raise wrong("command", "is empty", hint="a line for bash, or the program and its arguments")
     return ExecRequest(
-        command=_text(words, what="command") if isinstance(words, str) else words,
+        command=words,
         id=new_id("exe"),
-        cwd=cwd,
-        env=None if env is None else dict(check_env(env)),
-        stdin=stdin.encode() if isinstance(stdin, str) else stdin,
+        cwd=None if cwd is None else check_path(cwd, what="cwd"),
+        env=None if env is None else env_of(env),
+        stdin=None if stdin is None else check_data(stdin, what="stdin"),
         timeout=check_timeout(timeout),
         max_output=max_output,
         stream=stream,
     )
 
 
-def _text(text: object, *, what: str) -> str:
-    if not isinstance(text, str):
-        raise error(
-            ErrorCode.INVALID_ARGUMENT,
-            f"{what} has to be text, not {type(text).__name__}",
-            details={"field": what},
-        )
-    return text
+def _words_of(command: object) -> str | tuple[str, ...]:
+    if isinstance(command, str):
+        return _word(command)
+    if isinstance(command, bytes) or not isinstance(command, Iterable):
+        problem = f"has to be text or a list of texts, not {type(command).__name__}"
+        raise wrong("command", problem, hint="a line for bash, or the program and its arguments")
+    return tuple(_word(each) for each in cast("Iterable[object]", command))
 
 
-def _whole_text(text: object, *, what: str) -> str:
-    checked = _text(text, what=what)
+def _word(given: object) -> str:
+    # As names of files are: an argument may be one that is no UTF-8.
     try:
-        checked.encode()
-    except UnicodeEncodeError as problem:
-        raise error(
-            ErrorCode.INVALID_ARGUMENT,
-            f"{what} is no text: {problem}",
-            hint="a lone surrogate is half a character",
-            details={"field": what},
-        ) from problem
-    return checked
+        return check_path(given, what="command")
+    except SandcellError as problem:
+        raise wrong("command", problem.message.removeprefix("command "), hint=problem.hint) from problem
 
 
 class CreateOptions(TypedDict, total=False):
@@ -275,6 +261,10 @@ class CreateOptions(TypedDict, total=False):
     tools: Sequence[Any]
 
 
+# Measured: with less one interpreter does not start, and dies with an error that says nothing.
+_LEAST_MEMORY = 128 * 2**20
+_LEAST_PIDS = 16
+
 _WITH_IMAGES = ("docker", "podman")
 _LATER = (
     "url",
@@ -301,9 +291,11 @@ def make_spec(config: Config, guest: GuestCommand, image: str | None, options: C
         InvalidRequest: INVALID_NAME, INVALID_ARGUMENT, INVALID_ENV_NAME; UNSUPPORTED: not in this version.
     """
     _check_options(config, options)
+    if image is not None:
+        check_text(image, what="image")
     sandbox_id = new_id("sbx")
     name = options.get("name")
-    env = check_env(options.get("env") or {})
+    env = env_of(options.get("env"))
     start = check_timeout(options.get("start_timeout", config.start_timeout), what="start_timeout")
     return SandboxSpec(
         id=sandbox_id,
@@ -345,21 +337,22 @@ def make_limits(options: CreateOptions) -> Limits:
     """Return the limits as numbers.
 
     Raises:
-        InvalidRequest (INVALID_ARGUMENT): one is no size or not above zero.
+        InvalidRequest (INVALID_ARGUMENT): one is no size or number, or too small for anything to run.
     """
-    memory, disk = options.get("memory"), options.get("disk")
-    counts = {"cpus": options.get("cpus"), "pids": options.get("pids")}
-    for name, value in counts.items():
-        if value is not None and not value > 0:
-            raise error(
-                ErrorCode.INVALID_ARGUMENT, f"{name}={value!r} has to be above 0", details={"field": name}
-            )
+    cpus, memory, disk, pids = (options.get(name) for name in ("cpus", "memory", "disk", "pids"))
     return Limits(
-        cpus=options.get("cpus"),
-        memory=None if memory is None else parse_size(memory, what="memory"),
+        cpus=None if cpus is None else check_number(cpus, what="cpus", hint="cores, such as 0.5 or 2"),
+        memory=None if memory is None else _enough_memory(memory),
         disk=None if disk is None else parse_size(disk, what="disk"),
-        pids=options.get("pids"),
+        pids=None if pids is None else check_count(pids, what="pids", least=_LEAST_PIDS),
     )
+
+
+def _enough_memory(given: Any) -> int:
+    size = parse_size(given, what="memory")
+    if size < _LEAST_MEMORY:
+        raise wrong("memory", f"= {given!r} is too little for one interpreter", hint="at least 128MiB")
+    return size
 
 
 def _check_options(config: Config, options: CreateOptions) -> None:
@@ -369,6 +362,9 @@ def _check_options(config: Config, options: CreateOptions) -> None:
     refuse_later(**{name: options.get(name) for name in _LATER} | {"url": options.get("url") or config.url})
     if options.get("network", "none") != "none":
         refuse_later(network=options.get("network"))
+    for name in ("engine", "hostname", "python"):
+        if options.get(name) is not None:
+            check_text(options.get(name), what=name)
     on_release = options.get("on_release", "remove")
     if on_release not in _ON_RELEASE:
         raise error(

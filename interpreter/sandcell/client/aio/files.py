@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from sandcell.api import FilePath, ListFiles
 from sandcell.client.aio.channel import read_chunks, write_chunks
+from sandcell.client.checks import check_count, check_data, check_path
 from sandcell.client.options import MAX_READ, too_large
 from sandcell.client.protocol import Request, decode_body, path_of
 from sandcell.names import encode_names
@@ -67,17 +68,17 @@ class AsyncFiles:
 
         `mode` are its permission bits, by default those of the file that was there, else 0644.
         """
-        body = data.encode() if isinstance(data, str) else bytes(data)
+        body = check_data(data, what="data")
         return await self._transport.call(_of_file("PUT", path, mode=mode, body=body), FileInfo)
 
     async def list(self, path: str = ".", *, recursive: bool = False, hidden: bool = True) -> list[FileInfo]:
         """Return what is in a folder, by name; `recursive` goes down, `hidden` includes names with a dot."""
-        body = encode_names(ListFiles(path=path, recursive=recursive, hidden=hidden))
+        body = encode_names(ListFiles(path=check_path(path), recursive=recursive, hidden=hidden))
         return await self._transport.call(_asking("list", body), list[FileInfo])
 
     async def stat(self, path: str) -> FileInfo:
         """Return what is known of a file; a symlink speaks of itself."""
-        body = encode_names(FilePath(path=path))
+        body = encode_names(FilePath(path=check_path(path)))
         return await self._transport.call(_asking("stat", body), FileInfo)
 
     async def exists(self, path: str) -> bool:
@@ -92,7 +93,7 @@ class AsyncFiles:
 
     async def mkdir(self, path: str) -> FileInfo:
         """Make a folder and those above it; one that is there is fine."""
-        body = encode_names(FilePath(path=path))
+        body = encode_names(FilePath(path=check_path(path)))
         return await self._transport.call(_asking("mkdir", body), FileInfo)
 
     async def remove(self, path: str) -> None:
@@ -124,7 +125,9 @@ class AsyncFiles:
 def _of_file(
     method: str, path: str, *, mode: int | None = None, body: bytes = b"", streamed: bool = False
 ) -> Request:
-    query = {"path": path} if mode is None else {"path": path, "mode": f"{mode:o}"}
+    query = {"path": check_path(path)}
+    if mode is not None:
+        query["mode"] = f"{check_count(mode, what='mode', least=0):o}"
     return Request(
         method=method,
         path=path_of("files"),

@@ -16,6 +16,7 @@ from sandcell.client.aio.execution import AsyncExecution, run_execution, start_e
 from sandcell.client.aio.files import AsyncFiles
 from sandcell.client.aio.lease import AsyncLease
 from sandcell.client.aio.transport import AsyncTransport
+from sandcell.client.checks import check_callbacks, check_text
 from sandcell.client.host import Creation, Host, the_host
 from sandcell.client.options import (
     NOT_GIVEN,
@@ -124,7 +125,7 @@ class AsyncSandbox:
             NotFound (NOT_FOUND): no sandbox has this name or id.
         """
         host = await in_thread(the_host)
-        found = await in_thread(host.find, name_or_id)
+        found = await in_thread(host.find, check_text(name_or_id, what="name_or_id"))
         return await cls._attach(host, found.engine, found.record, "attached")
 
     @classmethod
@@ -259,7 +260,7 @@ class AsyncSandbox:
 
     async def execution(self, id: str) -> AsyncExecution:
         """Return the run `id`, whoever started it. NOT_FOUND where there is none."""
-        request = Request(method="GET", path=path_of("executions", id))
+        request = Request(method="GET", path=path_of("executions", check_text(id, what="id")))
         return AsyncExecution(self._transport, await self._transport.call(request, ExecutionInfo))
 
     async def executions(self) -> list[AsyncExecution]:
@@ -293,7 +294,7 @@ class AsyncSandbox:
 
     async def context(self, id: str) -> AsyncContext:
         """Return the context `id`. NOT_FOUND where there is none."""
-        request = Request(method="GET", path=path_of("contexts", id))
+        request = Request(method="GET", path=path_of("contexts", check_text(id, what="id")))
         return AsyncContext(self._transport, await self._transport.call(request, ContextInfo))
 
     async def contexts(self) -> list[AsyncContext]:
@@ -327,6 +328,7 @@ class AsyncSandbox:
             InvalidRequest: CWD_NOT_FOUND; INVALID_ARGUMENT: no such program; INVALID_ENV_NAME.
             Failed (COMMAND_FAILED): with `check`, when it did not exit with 0; its `result` is the ExecResult.
         """
+        check_callbacks(on_stdout=on_stdout, on_stderr=on_stderr)
         named: dict[StreamName, Callable[[str], object] | None] = {"stdout": on_stdout, "stderr": on_stderr}
         limit = parse_size(max_output, what="max_output")
         request = make_command(

@@ -17,6 +17,7 @@ from sandcell.client.blocking.execution import Execution, run_execution, start_e
 from sandcell.client.blocking.files import Files
 from sandcell.client.blocking.lease import Lease
 from sandcell.client.blocking.transport import Transport
+from sandcell.client.checks import check_callbacks, check_text
 from sandcell.client.host import Creation, Host, the_host
 from sandcell.client.options import (
     NOT_GIVEN,
@@ -125,7 +126,7 @@ class Sandbox:
             NotFound (NOT_FOUND): no sandbox has this name or id.
         """
         host = in_thread(the_host)
-        found = in_thread(host.find, name_or_id)
+        found = in_thread(host.find, check_text(name_or_id, what="name_or_id"))
         return cls._attach(host, found.engine, found.record, "attached")
 
     @classmethod
@@ -258,7 +259,7 @@ class Sandbox:
 
     def execution(self, id: str) -> Execution:
         """Return the run `id`, whoever started it. NOT_FOUND where there is none."""
-        request = Request(method="GET", path=path_of("executions", id))
+        request = Request(method="GET", path=path_of("executions", check_text(id, what="id")))
         return Execution(self._transport, self._transport.call(request, ExecutionInfo))
 
     def executions(self) -> list[Execution]:
@@ -292,7 +293,7 @@ class Sandbox:
 
     def context(self, id: str) -> Context:
         """Return the context `id`. NOT_FOUND where there is none."""
-        request = Request(method="GET", path=path_of("contexts", id))
+        request = Request(method="GET", path=path_of("contexts", check_text(id, what="id")))
         return Context(self._transport, self._transport.call(request, ContextInfo))
 
     def contexts(self) -> list[Context]:
@@ -326,6 +327,7 @@ class Sandbox:
             InvalidRequest: CWD_NOT_FOUND; INVALID_ARGUMENT: no such program; INVALID_ENV_NAME.
             Failed (COMMAND_FAILED): with `check`, when it did not exit with 0; its `result` is the ExecResult.
         """
+        check_callbacks(on_stdout=on_stdout, on_stderr=on_stderr)
         named: dict[StreamName, Callable[[str], object] | None] = {"stdout": on_stdout, "stderr": on_stderr}
         limit = parse_size(max_output, what="max_output")
         request = make_command(
