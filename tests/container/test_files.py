@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
+import signal
 import socket
 import stat
 from typing import TYPE_CHECKING
@@ -288,3 +290,51 @@ async def test_a_spilled_output_is_a_file_of_the_users(files: Files, place: Plac
     again: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
     files.open_soon(f"{place.workdir}/new/out", again.set_result)
     assert await again is None
+
+
+async def test_long_names_are_listed(files: Files, place: Place) -> None:
+    folder = place.outside / "long"
+    folder.mkdir(mode=0o755)
+    names = sorted("漢" * 70 + f"{number:03}" for number in range(300))
+    for name in names:
+        (folder / name).touch()
+    assert [info.name for info in await files.list("long")] == names
+
+
+async def test_folders_in_folders_deeper_than_descriptors_are_listed_and_removed(
+    files: Files, place: Place
+) -> None:
+    await files.mkdir("deep")
+    for _ in range(2):  # a path has at most 4095 bytes
+        await files.mkdir("deep/" + "d/" * 1900)
+    assert len(await files.list("deep", recursive=True)) == 1900
+    await files.remove("deep")
+    assert not (place.outside / "deep").exists()
+
+
+async def test_a_tree_that_is_deeper_than_a_path_has_a_clear_answer(files: Files, place: Place) -> None:
+    await files.mkdir("deep")
+    descriptor = os.open(place.outside / "deep", os.O_RDONLY)
+    owner = os.fstat(descriptor)
+    for _ in range(3000):
+        os.mkdir("dd", dir_fd=descriptor)
+        os.chown("dd", owner.st_uid, owner.st_gid, dir_fd=descriptor)
+        below = os.open("dd", os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = below
+    os.close(descriptor)
+    assert await code_of(files.list("deep", recursive=True)) == ErrorCode.INVALID_PATH
+    await files.remove("deep")
+    assert not (place.outside / "deep").exists()
+
+
+async def test_a_file_under_a_lease_is_busy(files: Files, place: Place) -> None:
+    await files.write("leased", pieces(b"1"))
+    descriptor = os.open(place.outside / "leased", os.O_RDWR)
+    try:
+        held = signal.signal(signal.SIGIO, signal.SIG_IGN)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        assert await code_of(files.read("leased")) == ErrorCode.BUSY
+    finally:
+        os.close(descriptor)
+        signal.signal(signal.SIGIO, held)

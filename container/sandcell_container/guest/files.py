@@ -73,7 +73,7 @@ class Files:
     after it died or let a request wait for more than `deadline_s` seconds.
 
     Every call raises SandcellError: FILE_NOT_FOUND; IS_A_DIRECTORY, NOT_A_DIRECTORY; PERMISSION_DENIED;
-    INVALID_PATH (empty, NUL, too long, a loop of links, a FIFO, socket or device); NO_SPACE; TOO_LARGE;
+    INVALID_PATH (empty, NUL, too long, a loop of links, a FIFO, socket or device); NO_SPACE; TOO_LARGE; BUSY;
     UNREACHABLE (the worker died or did not answer; whether the work was done is not known).
     """
 
@@ -307,6 +307,8 @@ _CODES: dict[int, ErrorCode] = {
     errno.ENOSPC: ErrorCode.NO_SPACE,
     errno.EDQUOT: ErrorCode.NO_SPACE,
     errno.EFBIG: ErrorCode.TOO_LARGE,
+    errno.EAGAIN: ErrorCode.BUSY,  # another process holds a lease
+    errno.EBUSY: ErrorCode.BUSY,
 }
 
 
