@@ -7,7 +7,7 @@ where a name may stand, and only when there is such a name.
 from __future__ import annotations
 
 import json
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -24,11 +24,17 @@ def encode_names(answer: object) -> bytes:
         return json.dumps(msgspec.to_builtins(answer)).encode()
 
 
-def decode_names(text: bytes | bytearray, kind: type[T]) -> T:
-    """Return JSON as `kind`.
+def decode_names(
+    text: bytes | bytearray,
+    kind: type[T],
+    *,
+    lone: Literal["strict", "surrogateescape", "surrogatepass"] = "surrogatepass",
+) -> T:
+    """Return JSON as `kind`. `lone` says which lone surrogates are let in: none, those of names, or all.
 
     Raises:
         msgspec.MsgspecError: it is no JSON, or does not fit.
+        UnicodeEncodeError: it holds a lone surrogate that is not let in.
     """
     try:
         return msgspec.json.decode(text, type=kind)
@@ -41,4 +47,5 @@ def decode_names(text: bytes | bytearray, kind: type[T]) -> T:
             plain = None
         if plain is None:
             raise
+        json.dumps(plain, ensure_ascii=False).encode("utf-8", lone)
         return msgspec.convert(plain, type=kind)

@@ -48,7 +48,13 @@ class BoundedSession(Session):
         return super().send(stream, msg_or_type, content, parent, ident, buffers, *args, **kwargs)
 
     def serialize(self, msg: dict[str, Any], ident: list[bytes] | bytes | None = None) -> list[bytes]:
-        frames = super().serialize(msg, ident)
+        try:
+            frames = super().serialize(msg, ident)
+        except (
+            UnicodeEncodeError
+        ):  # half a character somewhere, as in the error of `raise ValueError("\\ud800")`
+            msg = {**msg, "content": _escaped(msg["content"])}
+            frames = super().serialize(msg, ident)
         size = sum(map(len, frames))
         if size + _FRAME_COST * (len(frames) + _OWN_FRAMES) <= self.max_frame:
             return frames
@@ -58,6 +64,17 @@ class BoundedSession(Session):
 
 def _buffers_of(message: object) -> Sequence[Any]:
     return cast("dict[str, Any]", message).get("buffers") or () if isinstance(message, dict) else ()
+
+
+def _escaped(value: Any) -> Any:
+    """Return plain data with what UTF-8 cannot carry written as Python writes it."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_escaped(key): _escaped(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_escaped(item) for item in cast("Sequence[Any]", value)]
+    return value
 
 
 def _smaller(content: dict[str, Any], size: int, limit: int) -> dict[str, Any]:

@@ -149,6 +149,8 @@ def test_the_token_may_come_as_jupyter_sends_it(sandbox: Sandbox) -> None:
 
 BODIES: dict[str, tuple[bytes, str, str]] = {
     "no JSON": (b"{", "INVALID_JSON", ""),
+    "half a character": (b'{"code": "\\ud800"}', "INVALID_ARGUMENT", ""),
+    "half a character in a path": (b'{"code": "", "cwd": "\\ud800"}', "INVALID_ARGUMENT", ""),
     "no UTF-8": (b'{"code": "\xff"}', "INVALID_JSON", ""),
     "no object": (b"[]", "INVALID_ARGUMENT", ""),
     "unknown field": (b'{"code": "1", "langauge": "python"}', "INVALID_ARGUMENT", "langauge"),

@@ -340,6 +340,12 @@ async def test_a_run_for_an_interpreter_that_is_dead_already_begins_in_the_next(
     await house.contexts.delete("dead")
 
 
+async def test_an_error_of_half_a_character_is_shown(house: House) -> None:
+    run = await house.run(r"raise ValueError('\ud800')")
+    assert run.error is not None
+    assert (run.error.name, run.error.value) == ("ValueError", r"\ud800")
+
+
 async def test_a_crash_tells_where_it_was(house: House) -> None:
     await house.context("crashes")
     run = await house.run("import ctypes\nctypes.string_at(0)", context="crashes")

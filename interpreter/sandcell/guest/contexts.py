@@ -30,7 +30,7 @@ class ContextsHandler(ApiHandler):
     """POST, GET /v1/contexts"""
 
     async def post(self) -> None:
-        context = await self.guest.contexts.create(self.body(CreateContext))
+        context = await self.guest.contexts.create(self.body(CreateContext, lone="surrogateescape"))
         self.reply(context.info(), status=201)
 
     def get(self) -> None:

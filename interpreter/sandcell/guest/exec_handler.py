@@ -13,7 +13,7 @@ class ExecHandler(ApiHandler):
     """POST /v1/exec"""
 
     async def post(self) -> None:
-        body = self.body(ExecRequest)
+        body = self.body(ExecRequest, lone="surrogateescape")
         self.cancel_when_client_goes()
         with self.guest.leases.work():
             async with self.guest.commands.follow(body) as command:

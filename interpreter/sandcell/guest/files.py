@@ -88,7 +88,7 @@ class ListFilesHandler(ApiHandler):
     """POST /v1/files/list"""
 
     async def post(self) -> None:
-        body = self.body(ListFiles)
+        body = self.body(ListFiles, lone="surrogatepass")
         self.reply(await self.guest.files.list(body.path, recursive=body.recursive, hidden=body.hidden))
 
 
@@ -96,11 +96,11 @@ class StatFileHandler(ApiHandler):
     """POST /v1/files/stat"""
 
     async def post(self) -> None:
-        self.reply(await self.guest.files.stat(self.body(FilePath).path))
+        self.reply(await self.guest.files.stat(self.body(FilePath, lone="surrogatepass").path))
 
 
 class MakeFolderHandler(ApiHandler):
     """POST /v1/files/mkdir"""
 
     async def post(self) -> None:
-        self.reply(await self.guest.files.mkdir(self.body(FilePath).path), status=201)
+        self.reply(await self.guest.files.mkdir(self.body(FilePath, lone="surrogatepass").path), status=201)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 from tornado.web import HTTPError, RequestHandler, stream_request_body
@@ -73,8 +73,10 @@ class ApiHandler(RequestHandler):
             self._taken += chunk
         return None
 
-    def body(self, kind: type[T]) -> T:
-        """Return the body as `kind`.
+    def body(
+        self, kind: type[T], *, lone: Literal["strict", "surrogateescape", "surrogatepass"] = "strict"
+    ) -> T:
+        """Return the body as `kind`; `lone` as `decode_names`.
 
         Raises:
             InvalidRequest: TOO_LARGE; INVALID_JSON; INVALID_ARGUMENT with the field that does not fit.
@@ -88,7 +90,13 @@ class ApiHandler(RequestHandler):
                 details={"limit": limit},
             )
         try:
-            return decode_names(self.request.body or self._taken or b"{}", kind)
+            return decode_names(self.request.body or self._taken or b"{}", kind, lone=lone)
+        except UnicodeEncodeError as problem:
+            raise error(
+                ErrorCode.INVALID_ARGUMENT,
+                f"the body holds text that is none: {problem.reason}",
+                hint="a lone surrogate is half a character",
+            ) from problem
         except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
             raise failure_of(problem) from problem
 
