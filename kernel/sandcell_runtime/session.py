@@ -50,9 +50,7 @@ class BoundedSession(Session):
     def serialize(self, msg: dict[str, Any], ident: list[bytes] | bytes | None = None) -> list[bytes]:
         try:
             frames = super().serialize(msg, ident)
-        except (
-            UnicodeEncodeError
-        ):  # half a character somewhere, as in the error of `raise ValueError("\\ud800")`
+        except UnicodeEncodeError:  # half a character, as in `raise ValueError("\\ud800")`
             msg = {**msg, "content": _escaped(msg["content"])}
             frames = super().serialize(msg, ident)
         size = sum(map(len, frames))
@@ -71,7 +69,8 @@ def _escaped(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, dict):
-        return {_escaped(key): _escaped(item) for key, item in value.items()}
+        table: dict[Any, Any] = value
+        return {_escaped(key): _escaped(item) for key, item in table.items()}
     if isinstance(value, (list, tuple)):
         return [_escaped(item) for item in cast("Sequence[Any]", value)]
     return value

@@ -328,9 +328,8 @@ async def test_a_run_for_an_interpreter_that_is_dead_already_begins_in_the_next(
     pid = context.info().pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    runs = [
-        house.start(code, context="dead") for code in ("1 + 1", "2 + 2")
-    ]  # nobody could tell us of it yet
+    # Nobody could tell us of it yet.
+    runs = [house.start(code, context="dead") for code in ("1 + 1", "2 + 2")]
     first, second = [await house.result(run) for run in runs]
     assert (first.value, second.value) == (2, 4)
     assert (
