@@ -50,7 +50,7 @@ class BoundedSession(Session):
     def serialize(self, msg: dict[str, Any], ident: list[bytes] | bytes | None = None) -> list[bytes]:
         try:
             frames = super().serialize(msg, ident)
-        except UnicodeEncodeError:  # half a character, as in `raise ValueError("\\ud800")`
+        except UnicodeEncodeError:  # half a character, as in `raise ValueError("\ud800")`
             msg = {**msg, "content": _escaped(msg["content"])}
             frames = super().serialize(msg, ident)
         size = sum(map(len, frames))
@@ -64,12 +64,12 @@ def _buffers_of(message: object) -> Sequence[Any]:
     return cast("dict[str, Any]", message).get("buffers") or () if isinstance(message, dict) else ()
 
 
-def _escaped(value: Any) -> Any:
+def _escaped(value: object) -> Any:
     """Return plain data with what UTF-8 cannot carry written as Python writes it."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, dict):
-        table: dict[Any, Any] = value
+        table = cast("dict[Any, Any]", value)
         return {_escaped(key): _escaped(item) for key, item in table.items()}
     if isinstance(value, (list, tuple)):
         return [_escaped(item) for item in cast("Sequence[Any]", value)]

@@ -331,8 +331,8 @@ async def test_a_tree_that_is_deeper_than_a_path_has_a_clear_answer(files: Files
 async def test_a_file_under_a_lease_is_busy(files: Files, place: Place) -> None:
     await files.write("leased", pieces(b"1"))
     descriptor = os.open(place.outside / "leased", os.O_RDWR)
+    held = signal.signal(signal.SIGIO, signal.SIG_IGN)
     try:
-        held = signal.signal(signal.SIGIO, signal.SIG_IGN)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
         assert await code_of(files.read("leased")) == ErrorCode.BUSY
     finally:
