@@ -69,7 +69,7 @@ def _escaped(value: object) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, dict):
-        table = cast("dict[Any, Any]", value)
+        table = cast("dict[str, Any]", value)
         return {_escaped(key): _escaped(item) for key, item in table.items()}
     if isinstance(value, (list, tuple)):
         return [_escaped(item) for item in cast("Sequence[Any]", value)]
