@@ -23,7 +23,8 @@ __all__ = ["Outcome", "Row", "measure", "print_table", "save", "timed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One promise. `ours` and `theirs` do one round each; a round returns the seconds that count.
+    """One promise. `ours` and `theirs` do one round each; a round returns the seconds that count, or how much there is
+    of `quantity`.
 
     The figure is ours over theirs; with `difference` it is ours less theirs, in milliseconds. The promise: at most `bound`.
     """
@@ -36,15 +37,17 @@ class Row:
     rounds: int = 60
     warm_up: int = 5
     difference: bool = False
+    quantity: str = "ms"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of a row. Medians in milliseconds; `figure` in the row's unit."""
+    """What came of a row. Medians in `quantity`; `figure` in the row's unit."""
 
     name: str
-    ours_ms: float
-    theirs_ms: float
+    ours: float
+    theirs: float
+    quantity: str
     figure: float
     bound: float
     unit: str
@@ -77,10 +80,12 @@ def measure(row: Row) -> Outcome:
         figure = 1000 * (statistics.median(ours) - statistics.median(theirs))
     else:
         figure = statistics.median(mine / other for mine, other in pairs)
+    scale = 1000 if row.quantity == "ms" else 1
     return Outcome(
         name=row.name,
-        ours_ms=round(1000 * statistics.median(ours), 3),
-        theirs_ms=round(1000 * statistics.median(theirs), 3),
+        ours=round(scale * statistics.median(ours), 3),
+        theirs=round(scale * statistics.median(theirs), 3),
+        quantity=row.quantity,
         figure=round(figure, 3),
         bound=row.bound,
         unit=row.unit,
@@ -96,10 +101,10 @@ def _pair(row: Row, turn: int) -> tuple[float, float]:
 
 
 def print_table(outcomes: Iterable[Outcome]) -> None:
-    print(f"{'':44}{'ours':>10}{'theirs':>10}{'figure':>11}{'promised':>11}")
+    print(f"{'':56}{'ours':>10}{'theirs':>10}{'figure':>11}{'promised':>11}")
     for each in outcomes:
         print(
-            f"{each.name:44}{each.ours_ms:>8.2f}ms{each.theirs_ms:>8.2f}ms"
+            f"{each.name:56}{each.ours:>8.2f}{each.quantity:2}{each.theirs:>8.2f}{each.quantity:2}"
             f"{each.figure:>9.2f}{each.unit:2}{each.bound:>9.2f}{each.unit:2}{'' if each.kept else '  MISSED'}"
         )
 

@@ -6,7 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from bench.harness import measure, print_table, save
+from bench.contexts import open_context_rows
+from bench.harness import Outcome, measure, print_table, save
 from bench.rows import open_rows
 
 
@@ -16,8 +17,10 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="keep the numbers as JSON")
     parser.add_argument("--check", action="store_true", help="exit with 1 when a promise was missed")
     options = parser.parse_args()
-    with open_rows(options.engine) as rows:
-        outcomes = [measure(row) for row in rows]
+    outcomes = list[Outcome]()
+    for open_some in (open_rows, open_context_rows):
+        with open_some(options.engine) as rows:
+            outcomes += [measure(row) for row in rows]
     print_table(outcomes)
     if options.out:
         save(outcomes, options.out)
