@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from sandcell_container.spec import GuestCommand, OnRelease
 
 __all__ = [
+    "LATER",
     "MAX_READ",
     "NOT_GIVEN",
     "Callbacks",
@@ -228,7 +229,7 @@ def _word(given: object) -> str:
 
 
 class CreateOptions(TypedDict, total=False):
-    """What a sandbox is to be: see `Sandbox.create`. Those of _LATER are UNSUPPORTED in this version."""
+    """What a sandbox is to be: see `Sandbox.create`. Those of LATER are UNSUPPORTED in this version."""
 
     name: str | None
     reuse: bool
@@ -266,7 +267,7 @@ _LEAST_MEMORY = 128 * 2**20
 _LEAST_PIDS = 16
 
 _WITH_IMAGES = ("docker", "podman")
-_LATER = (
+LATER = (
     "url",
     "token",
     "packages",
@@ -359,7 +360,7 @@ def _check_options(config: Config, options: CreateOptions) -> None:
     unknown = options.keys() - CreateOptions.__annotations__.keys()
     if unknown:
         raise TypeError(f"Sandbox.create() has no option {', '.join(sorted(unknown))}")
-    refuse_later(**{name: options.get(name) for name in _LATER} | {"url": options.get("url") or config.url})
+    refuse_later(**{name: options.get(name) for name in LATER} | {"url": options.get("url") or config.url})
     if options.get("network", "none") != "none":
         refuse_later(network=options.get("network"))
     for name in ("engine", "hostname", "python"):

@@ -34,6 +34,7 @@ from sandcell.client.options import (
 )
 from sandcell.client.protocol import Address, Request, path_of
 from sandcell.client.records import born_dead, info_of_record
+from sandcell.client.signature import show_options
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.ids import check_id
 from sandcell_container.spec import parse_size
@@ -79,6 +80,7 @@ class AsyncSandbox:
     # --- how one comes by a sandbox
 
     @classmethod
+    @show_options()
     async def create(cls, image: str | None = None, **options: Unpack[CreateOptions]) -> Self:
         """Make a sandbox and return it when it answers.
 
@@ -129,6 +131,7 @@ class AsyncSandbox:
         return await cls._attach(host, found.engine, found.record, "attached")
 
     @classmethod
+    @show_options(required=("name",))
     async def get_or_create(cls, **options: Unpack[CreateOptions]) -> Self:
         """Return the sandbox `name`, made by `create` with the other options where there is none."""
         check_id(options.get("name") or "", what="name of a sandbox")
@@ -265,8 +268,9 @@ class AsyncSandbox:
 
     async def executions(self) -> list[AsyncExecution]:
         """Return the runs that the sandbox knows, oldest first."""
-        request = Request(method="GET", path=path_of("executions"))
-        found = await self._transport.call(request, list[ExecutionInfo])
+        found = await self._transport.call(
+            Request(method="GET", path=path_of("executions")), list[ExecutionInfo]
+        )
         return [AsyncExecution(self._transport, each) for each in found]
 
     async def create_context(
@@ -284,12 +288,8 @@ class AsyncSandbox:
             InvalidRequest: UNKNOWN_LANGUAGE, CWD_NOT_FOUND, INVALID_NAME, INVALID_ENV_NAME.
         """
         body = make_context(language=language, id=id, cwd=cwd, env=env, memory=memory)
-        request = Request(
-            method="POST",
-            path=path_of("contexts"),
-            body=msgspec.json.encode(body),
-            patience=START_PATIENCE_S,
-        )
+        encoded = msgspec.json.encode(body)
+        request = Request(method="POST", path=path_of("contexts"), body=encoded, patience=START_PATIENCE_S)
         return AsyncContext(self._transport, await self._transport.call(request, ContextInfo))
 
     async def context(self, id: str) -> AsyncContext:
@@ -299,8 +299,7 @@ class AsyncSandbox:
 
     async def contexts(self) -> list[AsyncContext]:
         """Return the contexts that there are."""
-        request = Request(method="GET", path=path_of("contexts"))
-        found = await self._transport.call(request, list[ContextInfo])
+        found = await self._transport.call(Request(method="GET", path=path_of("contexts")), list[ContextInfo])
         return [AsyncContext(self._transport, each) for each in found]
 
     # --- commands

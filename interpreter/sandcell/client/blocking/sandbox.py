@@ -35,6 +35,7 @@ from sandcell.client.options import (
 )
 from sandcell.client.protocol import Address, Request, path_of
 from sandcell.client.records import born_dead, info_of_record
+from sandcell.client.signature import show_options
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.ids import check_id
 from sandcell_container.spec import parse_size
@@ -80,6 +81,7 @@ class Sandbox:
     # --- how one comes by a sandbox
 
     @classmethod
+    @show_options()
     def create(cls, image: str | None = None, **options: Unpack[CreateOptions]) -> Self:
         """Make a sandbox and return it when it answers.
 
@@ -130,6 +132,7 @@ class Sandbox:
         return cls._attach(host, found.engine, found.record, "attached")
 
     @classmethod
+    @show_options(required=("name",))
     def get_or_create(cls, **options: Unpack[CreateOptions]) -> Self:
         """Return the sandbox `name`, made by `create` with the other options where there is none."""
         check_id(options.get("name") or "", what="name of a sandbox")
@@ -264,8 +267,7 @@ class Sandbox:
 
     def executions(self) -> list[Execution]:
         """Return the runs that the sandbox knows, oldest first."""
-        request = Request(method="GET", path=path_of("executions"))
-        found = self._transport.call(request, list[ExecutionInfo])
+        found = self._transport.call(Request(method="GET", path=path_of("executions")), list[ExecutionInfo])
         return [Execution(self._transport, each) for each in found]
 
     def create_context(
@@ -283,12 +285,8 @@ class Sandbox:
             InvalidRequest: UNKNOWN_LANGUAGE, CWD_NOT_FOUND, INVALID_NAME, INVALID_ENV_NAME.
         """
         body = make_context(language=language, id=id, cwd=cwd, env=env, memory=memory)
-        request = Request(
-            method="POST",
-            path=path_of("contexts"),
-            body=msgspec.json.encode(body),
-            patience=START_PATIENCE_S,
-        )
+        encoded = msgspec.json.encode(body)
+        request = Request(method="POST", path=path_of("contexts"), body=encoded, patience=START_PATIENCE_S)
         return Context(self._transport, self._transport.call(request, ContextInfo))
 
     def context(self, id: str) -> Context:
@@ -298,8 +296,7 @@ class Sandbox:
 
     def contexts(self) -> list[Context]:
         """Return the contexts that there are."""
-        request = Request(method="GET", path=path_of("contexts"))
-        found = self._transport.call(request, list[ContextInfo])
+        found = self._transport.call(Request(method="GET", path=path_of("contexts")), list[ContextInfo])
         return [Context(self._transport, each) for each in found]
 
     # --- commands
