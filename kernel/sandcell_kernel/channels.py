@@ -136,11 +136,8 @@ class KernelChannels:
 
     def drain(self) -> None:
         """Hand over everything that has arrived, now. For after a kernel's death."""
-        for line in list(self._lines.values()):
-            # A dead kernel left no more than a socket holds; a child of its that goes on must not hold us up.
-            for _ in range(_MAX_DRAIN):
-                if not line.read():
-                    break
+        for channel in list(self._lines):
+            self._read_all(channel)
 
     def close(self) -> None:
         """Give back every socket; what was not sent is dropped. Closing twice is fine."""
@@ -149,6 +146,18 @@ class KernelChannels:
             line.close()
 
     # --- for the lines
+
+    def catch_up(self, channel: Channel) -> None:
+        """Before a question is heard, hear what was said before it: the two come by different sockets."""
+        if channel == "stdin":
+            self._read_all("iopub")
+
+    def _read_all(self, channel: Channel) -> None:
+        """Take what has arrived. A dead kernel left no more than a socket holds; one that goes on must not hold us up."""
+        for _ in range(_MAX_DRAIN):
+            line = self._lines.get(channel)
+            if line is None or not line.read():
+                return
 
     def take(self, channel: Channel, frames: list[bytes]) -> None:
         if channel not in self._lines:  # closed by what a message before this one led to
@@ -252,9 +261,13 @@ class _Line:
 
     def _begin(self) -> None:
         assert self._socket is not None
-        self._loop.add_reader(self._socket, self.read)
+        self._loop.add_reader(self._socket, self._on_readable)
         self._blocked = False
         self._flush()
+
+    def _on_readable(self) -> None:
+        self._owner.catch_up(self._channel)
+        self.read()
 
     def _take(self, data: bytes) -> bool:
         for frames in self._peer.feed(data):

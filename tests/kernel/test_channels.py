@@ -155,6 +155,17 @@ async def test_one_identity_serves_shell_control_and_stdin(pair: tuple[FakeKerne
     assert client.messages[0][0] == "stdin"
 
 
+async def test_a_question_is_heard_after_what_was_said_before_it(pair: tuple[FakeKernel, Client]) -> None:
+    kernel, client = pair
+    client.channels.send("shell", new_message("execute_request", {}, session="c"))
+    identity, _ = await kernel.receive("shell")
+    for number in range(200):
+        kernel.publish(numbered(number))
+        kernel.send("stdin", identity, numbered(number))
+        await client.until(lambda: len(client.messages) == 2 * (number + 1))  # noqa: B023
+        assert [channel for channel, _ in client.messages[-2:]] == ["iopub", "stdin"]
+
+
 async def test_what_is_sent_before_the_kernel_is_there_arrives() -> None:
     connection = new_connection()
     with a_client(connection) as client:
