@@ -541,7 +541,9 @@ async def test_a_library_of_the_users_own_is_used_instead_of_the_one_in_memory(
         for _ in range(3):
             assert (await house.value(code)).startswith(place.boot.home)
             await house.starter.prepared()
-        if place.mode == "marks":  # elsewhere the server itself is of the user's environment, and started again
+        if (
+            place.mode == "marks"
+        ):  # elsewhere the server itself is of the user's environment, and started again
             assert house.plain.starts in plain_starts
 
 
