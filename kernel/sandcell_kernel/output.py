@@ -35,7 +35,7 @@ _PAUSE_S = (
     0.01  # else its next words are collected for as long, unless a message wants them; as are the first ones,
 )
 # because most runs write little and leave nobody who writes, and a look later costs none of them a turn of the loop
-_MAX_OPEN = 64  # runs whose output somebody still holds
+_MOST_PIPES = 130  # runs whose output somebody still holds, and the next one
 _MOST_READS = 16  # of one pipe in one go: code may have made it as large as Linux lets it, which is 1 MiB
 _ONCE = select.EPOLLIN | select.EPOLLONESHOT
 
@@ -49,6 +49,8 @@ class KernelOutput:
         self.mark = new_mark()
         self.epoll = select.epoll()
         self._kernel: socket.socket | None = None
+        self._next: RunOutput | None = None
+        self._write_ends: list[int] = []  # of the next one, and until then of the last
         self._pipes: dict[int, _Pipe] = {}
         self._pausing: dict[RunOutput, None] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -66,6 +68,7 @@ class KernelOutput:
             kernel.close()
         else:
             self._kernel = kernel
+            self._prepare()
 
     def open(self, msg_id: str, on_text: Callable[[StreamName, str], None]) -> RunOutput | None:
         """Give the kernel pipes for the run of that request, ahead of the request itself.
@@ -73,29 +76,23 @@ class KernelOutput:
         `on_text` gets what comes, from the loop, until nobody can write any more. None where there are no pipes: many
         runs are still held open, there are no more descriptors, or the kernel takes none. Then output comes in messages.
         """
-        if len(self._pipes) >= 2 * _MAX_OPEN:
-            self._look()
-            self._serve()  # of those that are held no more
-        if self._kernel is None or len(self._pipes) >= 2 * _MAX_OPEN:
+        self._prepare()
+        run, self._next = self._next, None
+        if run is None or self._kernel is None:
             return None
-        reading, writing = list[int](), list[int]()
         try:
-            for _ in range(2):
-                read_end, write_end = os.pipe2(os.O_CLOEXEC)
-                reading.append(read_end)
-                writing.append(write_end)
-                os.set_blocking(read_end, False)
-            socket.send_fds(self._kernel, [msg_id.encode()], writing)
+            socket.send_fds(self._kernel, [msg_id.encode()], self._write_ends)
         except OSError as problem:
             log.warning("a run has no pipes: %s", problem)
-            _close_all(reading)
+            run.close()
             return None
-        finally:
-            _close_all(writing)
-        return RunOutput(self, reading[0], reading[1], on_text)
+        run.on_text = on_text
+        self._loop.call_soon(self._prepare)  # while the kernel runs this one
+        return run
 
     def drain(self) -> None:
         """Hand over all that is there. For after a kernel's death, when no more messages come to wait for."""
+        self._hang_up()
         for pipe in list(self._pipes.values()):
             pipe.run.release()
             pipe.read_all()
@@ -103,16 +100,54 @@ class KernelOutput:
 
     def close(self) -> None:
         """Give back everything; what was not read is lost. Closing twice is fine."""
+        self._hang_up()
         for pipe in list(self._pipes.values()):
             pipe.close()
         if self._timer is not None:
             self._timer.cancel()
-        if self._kernel is not None:
-            self._kernel.close()
-            self._kernel = None
         if not self.epoll.closed:
             self._loop.remove_reader(self.epoll)
             self.epoll.close()
+
+    def _prepare(self) -> None:
+        """Have pipes for the next run, so that it does not have to wait for them."""
+        if self._next is not None or self._kernel is None:
+            return
+        self._let_go()
+        if len(self._pipes) >= _MOST_PIPES:
+            self._look()
+            self._serve()  # of those that are held no more
+        if len(self._pipes) < _MOST_PIPES:
+            self._next = self._make_pipes()
+
+    def _make_pipes(self) -> RunOutput | None:
+        read_ends = list[int]()
+        try:
+            for _ in range(2):
+                read_end, write_end = os.pipe2(os.O_CLOEXEC)
+                read_ends.append(read_end)
+                self._write_ends.append(write_end)
+                os.set_blocking(read_end, False)
+        except OSError as problem:
+            log.warning("there are no pipes for a run: %s", problem)
+            _close_all(read_ends)
+            return None
+        return RunOutput(self, *read_ends)
+
+    def _hang_up(self) -> None:
+        """Make no more pipes."""
+        self._let_go()
+        if self._next is not None:
+            self._next.close()
+            self._next = None
+        if self._kernel is not None:
+            self._kernel.close()
+            self._kernel = None
+
+    def _let_go(self) -> None:
+        """Close the write ends that the kernel has by now: theirs alone are to keep the pipes open."""
+        _close_all(self._write_ends)
+        self._write_ends = []
 
     # --- for the runs
 
@@ -149,14 +184,10 @@ class KernelOutput:
 class RunOutput:
     """Both streams of one run. Nothing is read before `start`, so nothing comes ahead of the news that it runs."""
 
-    def __init__(
-        self, owner: KernelOutput, stdout: int, stderr: int, on_text: Callable[[StreamName, str], None]
-    ) -> None:
+    def __init__(self, owner: KernelOutput, stdout: int, stderr: int) -> None:
         self._owner = owner
-        self._pipes = (
-            _Pipe(owner, self, "stdout", stdout, on_text),
-            _Pipe(owner, self, "stderr", stderr, on_text),
-        )
+        self._pipes = (_Pipe(owner, self, "stdout", stdout), _Pipe(owner, self, "stderr", stderr))
+        self.on_text: Callable[[StreamName, str], None] = _ignore
         self.started = False
         self.seen = 0  # the fence of the newest message: what is marked with more has to wait for its own
         self.ended = False  # late output waits for nothing
@@ -203,22 +234,18 @@ class RunOutput:
         for pipe in self._pipes:
             pipe.arm()
 
+    def close(self) -> None:
+        for pipe in self._pipes:
+            pipe.close()
+
 
 class _Pipe:
     """One stream of a run, until nobody can write any more."""
 
-    __slots__ = ("_known", "_on_text", "_owner", "_parts", "_text", "armed", "descriptor", "name", "run")
+    __slots__ = ("_known", "_owner", "_parts", "_text", "armed", "descriptor", "name", "run")
 
-    def __init__(
-        self,
-        owner: KernelOutput,
-        run: RunOutput,
-        name: StreamName,
-        descriptor: int,
-        on_text: Callable[[StreamName, str], None],
-    ) -> None:
+    def __init__(self, owner: KernelOutput, run: RunOutput, name: StreamName, descriptor: int) -> None:
         self._owner = owner
-        self._on_text = on_text
         self._known = False  # to epoll
         self._parts: deque[str | int] = deque()
         self._text = MarkedText(owner.mark)
@@ -285,7 +312,7 @@ class _Pipe:
                 parts.popleft()
             else:
                 parts.popleft()
-                self._on_text(self.name, part)
+                run.on_text(self.name, part)
 
     def close(self) -> None:
         if self.descriptor >= 0:
@@ -295,6 +322,10 @@ class _Pipe:
             self._owner.remove(self)
             os.close(self.descriptor)
             self.descriptor = -1
+
+
+def _ignore(_name: StreamName, _text: str) -> None:
+    """Nobody has written: the run is not there yet."""
 
 
 def _close_all(descriptors: list[int]) -> None:

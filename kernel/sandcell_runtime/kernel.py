@@ -15,44 +15,36 @@ import signal
 import sys
 import threading
 from contextlib import contextmanager
-from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, cast
 
-import zmq
 from ipykernel._version import __version__, version_info
 from ipykernel.displayhook import ZMQShellDisplayHook
 from ipykernel.ipkernel import IPythonKernel
-from ipykernel.kernelapp import IPKernelApp
 from ipykernel.zmqshell import ZMQInteractiveShell
 from IPython.core.error import StdinNotImplementedError
-from traitlets import Bool, Type, Unicode
+from traitlets import Type
 
 from sandcell_runtime.c_stdout import CStdout
-from sandcell_runtime.fences import FencedSession
 from sandcell_runtime.formatters import VALUE_MIME, NotPlain, plain_value
-from sandcell_runtime.heritage import bequeath_to_children, bequeath_to_threads
-from sandcell_runtime.limits import limit_memory
-from sandcell_runtime.loops import allow_nested_runs
 from sandcell_runtime.objects import ExchangeRefused, load_object, save_object
-from sandcell_runtime.outlet import Outlet
 from sandcell_runtime.scope import CwdRefused, applied_cwd, applied_env
 from sandcell_runtime.usage import Meter, PeakMemory
 from sandcell_runtime.variables import describe_variables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Generator, Mapping
+    from collections.abc import Coroutine, Generator
     from types import FrameType
 
-    from sandcell_runtime.streams import KernelStream
+    from sandcell_runtime.fences import FencedSession
+    from sandcell_runtime.outlet import Outlet
 
-__all__ = ["make_app"]
+__all__ = ["Kernel"]
 
 # 7.0 brought the welcome message on iopub; without it nobody knows when the subscription is there.
 if version_info < (7,):
     raise ImportError(f"ipykernel {__version__} is older than 7")
 
 NOBODY_TO_ASK = "this run takes no input; pass on_input=..., or allow_stdin in a Jupyter request"
-_SEND_QUEUE = 100  # messages that wait for a slow reader before the sender does
 
 
 class DisplayHook(ZMQShellDisplayHook):
@@ -306,94 +298,6 @@ class Kernel(IPythonKernel):
             "payload": [],
             **more,
         }
-
-
-class KernelApp(IPKernelApp):
-    """The application around the kernel: told its connection, writing no file, printing nothing."""
-
-    outlet: Outlet
-
-    kernel_class = Type(Kernel)
-    outstream_class = Unicode("sandcell_runtime.streams.KernelStream")
-    capture_fd_output = Bool(default_value=False)  # the descriptors are pipes of the run's own
-
-    def init_connection_file(self) -> None:
-        """Nothing: the connection came by stdin, and nobody else is to find it on disk."""
-
-    def write_connection_file(self, **_: Any) -> None:
-        """Nothing, as above."""
-
-    def log_connection_info(self) -> None:
-        names = ("shell", "iopub", "stdin", "hb", "control")
-        self._ports = {name: getattr(self, f"{name}_port") for name in names}
-
-    def init_io(self) -> None:
-        super().init_io()
-        for stream in (sys.stdout, sys.stderr):
-            cast("KernelStream", stream).connect(self.outlet)
-        for plain in (sys.__stdout__, sys.__stderr__):
-            if isinstance(plain, TextIOWrapper):
-                plain.reconfigure(line_buffering=True)  # what a run leaves in it is flushed at its end
-
-    def init_poller(self) -> None:
-        """Nothing: the spawner owns this process, and its parent's id means nothing."""
-
-    def init_iopub(self, context: zmq.Context[Any]) -> None:
-        # Stock drops messages for a reader that is 1000 behind. Ours makes the sender wait, so none is lost.
-        context.setsockopt(zmq.XPUB_NODROP, 1)
-        context.setsockopt(zmq.SNDHWM, _SEND_QUEUE)
-        super().init_iopub(context)
-        context.setsockopt(zmq.SNDHWM, 1000)  # the default again, for the pipes between threads
-
-
-def _leave_heritage(app: KernelApp) -> None:
-    """From now on, let what a run starts go on in its name."""
-    outlet, shell = app.outlet, cast("Any", app.shell)
-
-    def bequest() -> Callable[[], None]:
-        take_pipes, parent = outlet.bequest(), shell.get_parent()
-
-        def take_on() -> None:
-            take_pipes()
-            shell.set_thread_parent(parent)
-
-        return take_on
-
-    bequeath_to_threads(bequest)
-    bequeath_to_children(outlet)
-
-
-def make_app(connection: Mapping[str, Any], settings: Mapping[str, Any]) -> KernelApp:
-    """Return the application with every socket bound and its threads running; `start()` serves until the end.
-
-    `connection` is a connection file's content. `settings`: `max_frame`, bytes of JSON, and of buffers, that one message may have;
-    `memory`, bytes that the interpreter may have from now on, None is no limit.
-    """
-    allow_nested_runs()
-    app = KernelApp.instance()
-    app.outlet = Outlet(_address_of_output(connection), connection["key"])
-    app.session = FencedSession(parent=app, key=str(connection["key"]).encode())
-    app.session.max_frame = settings["max_frame"]
-    app.session.outlet = app.outlet
-    for name in ("transport", "ip", "shell_port", "iopub_port", "stdin_port", "hb_port", "control_port"):
-        setattr(app, name, connection[name])
-    app.initialize(
-        [
-            "--HistoryManager.hist_file=:memory:",
-            "--HistoryManager.db_cache_size=100",
-            # Jedi reads source for a second or more before its first answer; live objects are there at once.
-            "--IPCompleter.use_jedi=False",
-        ]
-    )
-    _leave_heritage(app)
-    if settings.get("memory") is not None:
-        limit_memory(settings["memory"])
-    return app
-
-
-def _address_of_output(connection: Mapping[str, Any]) -> str:
-    """Return where the guest sends the pipes of runs: beside the sockets, an abstract one as they are."""
-    return f"\0{connection['ip'].removeprefix('@')}-output"
 
 
 def _in_main_thread() -> bool:

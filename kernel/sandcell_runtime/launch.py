@@ -38,7 +38,7 @@ def _become_kernel() -> None:
     _hide_launcher()
     faulthandler.enable(os.dup(2), all_threads=False)  # 2 itself becomes a pipe that dies with this process
     try:
-        from sandcell_runtime.kernel import make_app
+        from sandcell_runtime.app import make_app
     except ImportError as problem:
         _say(answer, failed=f"ipykernel cannot be imported by {sys.executable}: {problem}", hint=NEEDED)
         sys.exit(1)

@@ -113,7 +113,7 @@ class Newborn:
     def _be_born(self, birth: Birth) -> Any:
         surroundings.enter(birth["env"], birth["cwd"])
         self._take_on_path()
-        from sandcell_runtime.kernel import make_app
+        from sandcell_runtime.app import make_app
 
         app = make_app(birth["connection"], birth["settings"])
         self._birth, self._profile = birth, surroundings.observe_profile()

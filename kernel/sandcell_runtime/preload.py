@@ -23,9 +23,9 @@ __all__ = [
     "native_threads",
 ]
 
-# What the start of a kernel and its first run import, beyond what `sandcell_runtime.kernel` does.
+# What the start of a kernel and its first run import, beyond what `sandcell_runtime.app` does.
 KERNEL = (
-    "sandcell_runtime.kernel",
+    "sandcell_runtime.app",
     "sandcell_runtime.streams",
     "IPython.core.completerlib",
     "IPython.core.debugger",

@@ -245,7 +245,7 @@ async def test_runs_that_are_held_open_have_a_bound(pair: Pair) -> None:
         run.start()
         run.release()
         held += pair.kernel.take()[1:]
-    assert len(held) == 128
+    assert len(held) == 130
     for descriptor in held:
         os.close(descriptor)
     assert pair.output.open("run", pair.heard) is not None

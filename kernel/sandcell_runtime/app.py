@@ -1,0 +1,140 @@
+"""The application around a kernel: what it is told, what it binds, and what it changes in its process."""
+
+from __future__ import annotations
+
+import sys
+from io import TextIOWrapper
+from typing import TYPE_CHECKING, Any, cast
+
+import zmq
+from ipykernel.iostream import IOPubThread
+from ipykernel.kernelapp import IPKernelApp
+from traitlets import Bool, Type, Unicode
+
+from sandcell_runtime.fences import FencedSession
+from sandcell_runtime.heritage import bequeath_to_children, bequeath_to_threads
+from sandcell_runtime.kernel import Kernel
+from sandcell_runtime.limits import limit_memory
+from sandcell_runtime.loops import allow_nested_runs
+from sandcell_runtime.outlet import Outlet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from sandcell_runtime.streams import KernelStream
+
+__all__ = ["make_app"]
+
+_SEND_QUEUE = 100  # messages that wait for a slow reader before the sender does
+_LINGER_MS = 1000  # what the last messages get at the end, as in stock
+_MORE = int(zmq.SNDMORE)  # arithmetic with the enum costs more than to send
+
+
+class QuickSocket(zmq.Socket[bytes]):
+    """A socket that sends the frames of a message without asking of each what else it could be."""
+
+    def send_multipart(  # type: ignore[override]  # nobody here tracks
+        self,
+        msg_parts: Sequence[Any],
+        flags: int = 0,
+        copy: bool = True,  # noqa: FBT001, FBT002 -- zmq's signature
+        **_: Any,
+    ) -> None:
+        send = zmq.backend.Socket.send
+        *parts, last = msg_parts
+        for part in parts:
+            send(self, part, flags | _MORE, copy)
+        send(self, last, flags, copy)
+
+
+class KernelApp(IPKernelApp):
+    """The application around the kernel: told its connection, writing no file, printing nothing."""
+
+    outlet: Outlet
+
+    kernel_class = Type(Kernel)
+    outstream_class = Unicode("sandcell_runtime.streams.KernelStream")
+    capture_fd_output = Bool(default_value=False)  # the descriptors are pipes of the run's own
+
+    def init_connection_file(self) -> None:
+        """Nothing: the connection came by stdin, and nobody else is to find it on disk."""
+
+    def write_connection_file(self, **_: Any) -> None:
+        """Nothing, as above."""
+
+    def log_connection_info(self) -> None:
+        names = ("shell", "iopub", "stdin", "hb", "control")
+        self._ports = {name: getattr(self, f"{name}_port") for name in names}
+
+    def init_io(self) -> None:
+        super().init_io()
+        for stream in (sys.stdout, sys.stderr):
+            cast("KernelStream", stream).connect(self.outlet)
+        for plain in (sys.__stdout__, sys.__stderr__):
+            if isinstance(plain, TextIOWrapper):
+                plain.reconfigure(line_buffering=True)  # what a run leaves in it is flushed at its end
+
+    def init_poller(self) -> None:
+        """Nothing: the spawner owns this process, and its parent's id means nothing."""
+
+    def init_iopub(self, context: zmq.Context[Any]) -> None:
+        """Do as stock does, with a socket that is quick, and makes its sender wait where stock's drops."""
+        publisher = context.socket(zmq.XPUB, socket_class=QuickSocket)
+        publisher.setsockopt(zmq.LINGER, _LINGER_MS)
+        publisher.setsockopt(zmq.XPUB_NODROP, 1)
+        publisher.setsockopt(zmq.SNDHWM, _SEND_QUEUE)
+        self.iopub_port = self._bind_socket(publisher, self.iopub_port)
+        self.configure_tornado_logger()
+        self.iopub_thread = IOPubThread(publisher, pipe=True, session=self.session)
+        self.iopub_thread.start()
+        self.iopub_socket = self.iopub_thread.background_socket
+
+
+def _leave_heritage(app: KernelApp) -> None:
+    """From now on, let what a run starts go on in its name."""
+    outlet, shell = app.outlet, cast("Any", app.shell)
+
+    def bequest() -> Callable[[], None]:
+        take_pipes, parent = outlet.bequest(), shell.get_parent()
+
+        def take_on() -> None:
+            take_pipes()
+            shell.set_thread_parent(parent)
+
+        return take_on
+
+    bequeath_to_threads(bequest)
+    bequeath_to_children(outlet)
+
+
+def make_app(connection: Mapping[str, Any], settings: Mapping[str, Any]) -> KernelApp:
+    """Return the application with every socket bound and its threads running; `start()` serves until the end.
+
+    `connection` is a connection file's content. `settings`: `max_frame`, bytes of JSON, and of buffers, that one message may have;
+    `memory`, bytes that the interpreter may have from now on, None is no limit.
+    """
+    allow_nested_runs()
+    app = KernelApp.instance()
+    app.outlet = Outlet(_address_of_output(connection), connection["key"])
+    app.session = FencedSession(parent=app, key=str(connection["key"]).encode())
+    app.session.max_frame = settings["max_frame"]
+    app.session.outlet = app.outlet
+    for name in ("transport", "ip", "shell_port", "iopub_port", "stdin_port", "hb_port", "control_port"):
+        setattr(app, name, connection[name])
+    app.initialize(
+        [
+            "--HistoryManager.hist_file=:memory:",
+            "--HistoryManager.db_cache_size=100",
+            # Jedi reads source for a second or more before its first answer; live objects are there at once.
+            "--IPCompleter.use_jedi=False",
+        ]
+    )
+    _leave_heritage(app)
+    if settings.get("memory") is not None:
+        limit_memory(settings["memory"])
+    return app
+
+
+def _address_of_output(connection: Mapping[str, Any]) -> str:
+    """Return where the guest sends the pipes of runs: beside the sockets, an abstract one as they are."""
+    return f"\0{connection['ip'].removeprefix('@')}-output"
