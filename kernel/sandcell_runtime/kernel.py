@@ -44,6 +44,7 @@ __all__ = ["Kernel"]
 if version_info < (7,):
     raise ImportError(f"ipykernel {__version__} is older than 7")
 
+_PUBLISHED_S = 5.0  # what publishing may take where the reader is slow
 NOBODY_TO_ASK = "this run takes no input; pass on_input=..., or allow_stdin in a Jupyter request"
 
 
@@ -238,6 +239,11 @@ class Kernel(IPythonKernel):
     def _check_asking(self, what: str) -> None:
         if not self._allow_stdin:
             raise StdinNotImplementedError(f"{what} has nobody to ask: {NOBODY_TO_ASK}")
+        # What was published is sent by a thread of its own; the question must not come before it.
+        sent = threading.Event()
+        publisher = self.iopub_thread
+        publisher.schedule(lambda: publisher.schedule(sent.set))
+        sent.wait(_PUBLISHED_S)
 
     # Plain as IPythonKernel's, which ipykernel awaits only where it has to; its base is typed as a coroutine.
     def do_history(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]

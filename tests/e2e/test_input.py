@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sandcell.events import InputRequested
+from sandcell.events import InputRequested, Stdout
 
 if TYPE_CHECKING:
     from sandcell import Sandbox
@@ -34,6 +34,18 @@ def test_who_follows_hears_whether_it_is_a_password_and_may_answer(sandbox: Sand
             sandbox.execution(live.id).send_input("é\n😀" * len(asked))
     assert asked == [("name? ", False), ("word? ", True)]
     assert live.wait().value == ["é\n😀", "é\n😀é\n😀"]
+
+
+def test_a_question_comes_after_what_was_printed_before_it(sandbox: Sandbox) -> None:
+    for number in range(100):
+        live = sandbox.start_code(f"print({number}); input()")
+        heard = ""
+        for event in live.follow():
+            if isinstance(event, Stdout):
+                heard += event.text
+            if isinstance(event, InputRequested):
+                assert heard == f"{number}\n"
+                live.send_input("")
 
 
 @pytest.mark.parametrize("ask", ["input('? ')", "__import__('getpass').getpass()"])
