@@ -263,7 +263,7 @@ class Executions:
         if request.cwd is not None:
             extras["cwd"] = os.path.join(self._workdir, _check_path(request.cwd))
         content: dict[str, Any] = {
-            "code": request.code,
+            "code": _check_code(request.code),
             "silent": False,
             "store_history": request.store_history,
             "user_expressions": {},
@@ -283,6 +283,19 @@ def _check_seconds(seconds: float | None, name: str) -> float | None:
             details={"field": name},
         )
     return seconds
+
+
+def _check_code(code: str) -> str:
+    try:
+        code.encode()
+    except UnicodeEncodeError as problem:
+        raise error(
+            ErrorCode.INVALID_ARGUMENT,
+            f"the code holds text that is none: {problem.reason}",
+            hint="a lone surrogate is half a character",
+            details={"field": "code"},
+        ) from problem
+    return code
 
 
 def _check_path(path: str) -> str:

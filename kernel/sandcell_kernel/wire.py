@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import uuid
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -236,7 +237,15 @@ def new_message(
 ) -> Message:
     """Make a message of ours; `parent` is the header of the request as it came, byte for byte."""
     header = _encode(new_header(msg_type, session=session))
-    return Message(header, parent, _encode(metadata) if metadata else EMPTY, _encode(content), buffers)
+    return Message(header, parent, _encode_names(metadata) if metadata else EMPTY, _encode(content), buffers)
+
+
+def _encode_names(metadata: dict[str, Any]) -> bytes:
+    """Return JSON that may hold bytes as text (PEP 383), which kernels read as Python's json writes it."""
+    try:
+        return _encode(metadata)
+    except UnicodeEncodeError:
+        return json.dumps(metadata).encode()
 
 
 def fence_of(identities: Sequence[bytes]) -> int:

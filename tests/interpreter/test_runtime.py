@@ -501,13 +501,38 @@ def test_a_storm_of_interrupts_leaves_the_kernel_alive(kernel: RealKernel) -> No
 # history
 
 
-def test_history_is_complete_though_written_in_batches(kernel: RealKernel) -> None:
-    kernel.run("'of history'")
+def history(kernel: RealKernel, kind: str, **asked: Any) -> list[Any]:
     client: Any = kernel.client
-    client.history(hist_access_type="tail", n=1, output=False, raw=True)
-    assert client.get_shell_msg(timeout=DEADLINE_S)["content"]["history"][-1][2] == "'of history'"
-    client.history(hist_access_type="search", pattern="*of hist*", output=False, raw=True)
-    assert client.get_shell_msg(timeout=DEADLINE_S)["content"]["history"]
+    client.history(hist_access_type=kind, **{"raw": True, "output": False, **asked})
+    found: list[Any] = client.get_shell_msg(timeout=DEADLINE_S)["content"]["history"]
+    return found
+
+
+def test_history_is_complete_though_written_in_batches(kernel: RealKernel) -> None:
+    codes = [f"'of history {n}'" for n in range(5)]
+    counts = [kernel.run(code).reply["execution_count"] for code in codes]
+    session, _, _ = history(kernel, "tail", n=1)[0]
+    lines = [[session, count, code] for count, code in zip(counts, codes, strict=True)]
+    assert history(kernel, "tail", n=3) == lines[2:]
+    assert history(kernel, "range", session=session, start=counts[1], stop=counts[3]) == lines[1:3]
+    assert history(kernel, "range", session=0, start=counts[4]) == lines[4:]
+    assert history(kernel, "search", pattern="*of history [13]*") == [lines[1], lines[3]]
+    assert history(kernel, "search", pattern="*of history*", n=2) == lines[3:]
+    kernel.run(codes[0])
+    assert [text for _, _, text in history(kernel, "search", pattern="*of history 0*", unique=True)] == codes[
+        :1
+    ]
+
+
+def test_history_tells_what_came_out(kernel: RealKernel) -> None:
+    count = kernel.run("6 * 7").reply["execution_count"]
+    _, line, (code, result) = history(kernel, "range", start=count, stop=count + 1, output=True)[0]
+    assert (line, code, result) == (count, "6 * 7", "42")
+
+
+def test_history_leaves_out_what_is_not_to_be_stored(kernel: RealKernel) -> None:
+    kernel.run("'hidden from history'", silent=True)
+    assert history(kernel, "search", pattern="*hidden from hist*") == []
 
 
 # --- starts that fail

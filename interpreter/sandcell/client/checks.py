@@ -12,6 +12,7 @@ from sandcell.environment import check_env
 from sandcell_container.errors import ErrorCode, SandcellError, error
 
 __all__ = [
+    "check_bytes_as_text",
     "check_callbacks",
     "check_count",
     "check_data",
@@ -50,14 +51,18 @@ def check_path(given: object, *, what: str = "path") -> str:
     Raises:
         InvalidRequest (INVALID_PATH): it is no text, or holds a surrogate that stands for no byte.
     """
-    code = ErrorCode.INVALID_PATH
+    return check_bytes_as_text(given, what=what, code=ErrorCode.INVALID_PATH)
+
+
+def check_bytes_as_text(given: object, *, what: str, code: ErrorCode = ErrorCode.INVALID_ARGUMENT) -> str:
+    """Return `given` when it stands for bytes, as `os.fsdecode` makes text of them; else raise `code`."""
     if not isinstance(given, str):
         raise wrong(what, f"has to be text, not {type(given).__name__}", hint="give it as a str", code=code)
     try:
         given.encode(errors="surrogateescape")
     except UnicodeEncodeError as problem:
-        hint = "os.fsdecode() makes a name of any bytes"
-        raise wrong(what, f"is no path: {problem}", hint=hint, code=code) from problem
+        hint = "os.fsdecode() makes text of any bytes"
+        raise wrong(what, f"is no text: {problem}", hint=hint, code=code) from problem
     return given
 
 
@@ -115,7 +120,7 @@ def env_of(given: object) -> dict[str, str | None]:
     }
     for value in checked.values():
         if value is not None:
-            check_text(value, what="env")
+            check_bytes_as_text(value, what="env")
     return dict(check_env(checked))
 
 

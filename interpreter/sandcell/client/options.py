@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from sandcell.api import CreateContext, CreateExecution, ExecRequest
 from sandcell.client.checks import (
+    check_bytes_as_text,
     check_callbacks,
     check_count,
     check_data,
@@ -150,7 +151,7 @@ def make_execution(
         context=context if context is None else check_id(context, what="id of a context"),
         fresh=fresh,
         env=None if env is None else env_of(env),
-        cwd=None if cwd is None else check_text(cwd, what="cwd"),
+        cwd=None if cwd is None else check_bytes_as_text(cwd, what="cwd"),
         timeout=check_timeout(timeout),
         queue_timeout=None if isinstance(queue, UnsetType) else queue,
         on_busy=on_busy,
@@ -175,7 +176,7 @@ def make_context(
     return CreateContext(
         language=check_text(language, what="language"),
         id=given_id(id, prefix="ctx", what="id of a context"),
-        cwd=check_text(cwd, what="cwd"),
+        cwd=check_bytes_as_text(cwd, what="cwd"),
         env=None if env is None else env_of(env),
         memory=None if memory is None else parse_size(memory, what="memory"),
     )

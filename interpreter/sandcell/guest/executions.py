@@ -27,7 +27,7 @@ class ExecutionsHandler(ApiHandler):
     """POST, GET /v1/executions"""
 
     async def post(self) -> None:
-        body = self.body(CreateExecution)
+        body = self.body(CreateExecution, lone="surrogateescape")  # its environment and folder are bytes
         follow = self.flag("follow", default=True)
         execution = self.guest.executions.start(body)
         self.set_header("Sandcell-Id", execution.id)

@@ -13,6 +13,7 @@ from sandcell.client.aio.channel import call
 from sandcell.client.aio.follow import AsyncFollower
 from sandcell.client.protocol import Request, path_of
 from sandcell.events import Ended, ErrorRaised, InputRequested, Started, Stderr, Stdout, event_of
+from sandcell.names import encode_names
 from sandcell.results import RunBuilder, RunResult
 from sandcell_container.errors import ErrorCode, SandcellError, error
 
@@ -58,6 +59,8 @@ class AsyncExecution:
 
     async def follow(self, cursor: str | None = None) -> AsyncGenerator[Event]:
         """Yield its events from the start, or after the `cursor` of an event, up to and with Ended.
+
+        Behind it stands what came late so far; following again from its cursor gives what came since.
 
         Raises:
             InvalidRequest (STALE_CURSOR): the cursor is of another life of the sandbox.
@@ -182,7 +185,7 @@ def _creating(body: CreateExecution, *, follow: bool) -> Request:
         method="POST",
         path=path_of("executions"),
         query={} if follow else {"follow": "false"},
-        body=msgspec.json.encode(body),
+        body=encode_names(body),
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from sandcell.client.protocol import Cut, Request, error_of, unreachable
+from sandcell_container.errors import SandcellError
 from sandcell_container.frames import Cursor, Entry, FrameDecoder, Kind
 
 if TYPE_CHECKING:
@@ -52,30 +53,33 @@ class AsyncFollower:
             self.deadline = max(self.deadline, time.monotonic() + seconds)
 
     async def entries(self) -> AsyncGenerator[Followed]:
-        """Yield the entries up to and with ENDED.
+        """Yield the entries up to and with ENDED, and what has come late by then.
 
         Raises:
             SandcellError: the guest said so instead of a stream or in it; SANDBOX_GONE or UNREACHABLE when
                 it stopped to say anything.
         """
-        request, misses = self._first, 0
+        request, misses, ended = self._first, 0, False
         while True:
             answer = await self._transport.open(request, deadline=self.deadline)
+            why = "the stream ended before its end was told"
             try:
                 async for followed in self._read(answer):
                     misses = 0
                     request = self._after(followed.cursor)
                     yield followed
                     if followed.entry.kind == Kind.ENDED:
-                        await self._drain(answer)
-                        return
-                if answer.head.headers.get("sandcell-ended"):
-                    return
-                why = "the stream ended before its end was told"
+                        ended, self.deadline = True, time.monotonic() + _DRAIN_S
+                ended = ended or bool(answer.head.headers.get("sandcell-ended"))
             except Cut as cut:
                 why = str(cut)
+            except SandcellError:
+                if not ended:
+                    raise
             finally:
                 answer.close()
+            if ended:
+                return
             misses += 1
             if misses == _MISSES or self._again is None:
                 raise await self._transport.missed(why, admitted=True)
@@ -96,13 +100,6 @@ class AsyncFollower:
             return await answer.read(self.deadline)
         except TimeoutError as problem:
             raise unreachable(self._transport.address, "it stopped answering", admitted=True) from problem
-
-    async def _drain(self, answer: AsyncAnswer) -> None:
-        # Read to the end of the body, so that the connection can serve again; if that fails it is closed.
-        try:
-            await answer.read(time.monotonic() + _DRAIN_S)
-        except (Cut, TimeoutError):
-            answer.close()
 
     def _after(self, cursor: Cursor) -> Request:
         if self._again is None:

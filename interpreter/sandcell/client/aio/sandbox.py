@@ -35,6 +35,7 @@ from sandcell.client.options import (
 from sandcell.client.protocol import Address, Request, path_of
 from sandcell.client.records import born_dead, info_of_record
 from sandcell.client.signature import show_options
+from sandcell.names import encode_names
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.ids import check_id
 from sandcell_container.spec import parse_size
@@ -288,7 +289,7 @@ class AsyncSandbox:
             InvalidRequest: UNKNOWN_LANGUAGE, CWD_NOT_FOUND, INVALID_NAME, INVALID_ENV_NAME.
         """
         body = make_context(language=language, id=id, cwd=cwd, env=env, memory=memory)
-        encoded = msgspec.json.encode(body)
+        encoded = encode_names(body)
         request = Request(method="POST", path=path_of("contexts"), body=encoded, patience=START_PATIENCE_S)
         return AsyncContext(self._transport, await self._transport.call(request, ContextInfo))
 

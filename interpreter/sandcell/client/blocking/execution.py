@@ -14,6 +14,7 @@ from sandcell.client.blocking.channel import call
 from sandcell.client.blocking.follow import Follower
 from sandcell.client.protocol import Request, path_of
 from sandcell.events import Ended, ErrorRaised, InputRequested, Started, Stderr, Stdout, event_of
+from sandcell.names import encode_names
 from sandcell.results import RunBuilder, RunResult
 from sandcell_container.errors import ErrorCode, SandcellError, error
 
@@ -59,6 +60,8 @@ class Execution:
 
     def follow(self, cursor: str | None = None) -> Generator[Event]:
         """Yield its events from the start, or after the `cursor` of an event, up to and with Ended.
+
+        Behind it stands what came late so far; following again from its cursor gives what came since.
 
         Raises:
             InvalidRequest (STALE_CURSOR): the cursor is of another life of the sandbox.
@@ -181,7 +184,7 @@ def _creating(body: CreateExecution, *, follow: bool) -> Request:
         method="POST",
         path=path_of("executions"),
         query={} if follow else {"follow": "false"},
-        body=msgspec.json.encode(body),
+        body=encode_names(body),
     )
 
 
