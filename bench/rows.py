@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from bench.harness import Row, timed
 from jupyter_client.manager import start_new_kernel
 
 from sandcell import Sandbox
+from sandcell.events import Stdout
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -26,7 +28,7 @@ def open_rows(engine: str) -> Generator[list[Row]]:
     manager, kernel = start_new_kernel(kernel_name="python3", extra_arguments=["--log-level=ERROR"])
     try:
         with Sandbox.create(engine=engine) as sandbox:
-            yield [run_code_row(sandbox, kernel), exec_row(sandbox), import_row()]
+            yield [run_code_row(sandbox, kernel), busy_row(sandbox), exec_row(sandbox), import_row()]
     finally:
         kernel.stop_channels()
         manager.shutdown_kernel(now=True)
@@ -40,9 +42,51 @@ def run_code_row(sandbox: Sandbox, kernel: Any) -> Row:
         name='run_code("1+1") / a plain kernel',
         ours=timed(lambda: sandbox.run_code("1+1")),
         theirs=timed(plain),
-        bound=1.0,
+        bound=0.8,
         rounds=200,
     )
+
+
+def busy_row(sandbox: Sandbox) -> Row:
+    """A small run beside a context that burns all cores, in terms of the same run on an idle machine.
+
+    A round takes the median of some runs, because the burning has to be started for each round.
+    """
+    burner = sandbox.create_context(id="burner")
+    burner.run_code("import os, threading, multiprocessing")
+
+    def small() -> float:
+        return statistics.median(timed(lambda: sandbox.run_code("1+1"))() for _ in range(_RUNS))
+
+    def busy() -> float:
+        live = burner.start_code(_BURN)
+        next(event for event in live.follow() if isinstance(event, Stdout))
+        try:
+            return small()
+        finally:
+            live.interrupt()
+            live.wait()
+
+    return Row(
+        name="a small run while all cores burn / idle",
+        ours=busy,
+        theirs=small,
+        bound=5.0,
+        rounds=30,
+        warm_up=2,
+    )
+
+
+_RUNS = 5
+_BURN = """
+burning = [multiprocessing.Process(target=exec, args=("while True: pass",)) for _ in range(os.cpu_count())]
+for each in burning: each.start()
+print("burning", flush=True)
+try:
+    for each in burning: each.join()
+finally:
+    for each in burning: each.kill()
+"""
 
 
 def _ignore(_message: object) -> None:
