@@ -74,6 +74,8 @@ class Options(NamedTuple):
 def main() -> None:
     """Serve on the socket at descriptor 0 until its end. In a forked child this returns when its kernel has ended."""
     control = _take_over_stdin()
+    # Looking for garbage would slow the imports by an eighth, and find next to nothing; later it would copy pages.
+    gc.disable()
     told = control.recv(_LONGEST_REQUEST)
     role: Role | None = _Beginning(control, Options(**json.loads(told))) if told else None
     while role is not None:
@@ -148,6 +150,7 @@ class _Growth:
         os.environ.update(library_env())
         control = socket.socket(fileno=self._control)
         missing = _import(self._preload, self._fixed.guard, control)
+        gc.collect()
         core = self._fixed.core
         extra = {name: folder for name, folder in surroundings.loaded_names().items() if name not in core}
         return _Server(control, self._fixed, extra=extra, missing=missing)
@@ -185,7 +188,6 @@ class _Server:
         # Those in between end at once, and nobody wants to hear of it.
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        gc.collect()
         gc.freeze()
         _say(self._control, {"ready": True, "missing": self._missing})
         for request, descriptors in _requests(self._control):

@@ -9,6 +9,7 @@ have, or `{"failed": reason}`; and end. An end of file means that nobody wants i
 from __future__ import annotations
 
 import faulthandler
+import gc
 import json
 import math
 import os
@@ -107,6 +108,7 @@ class Newborn:
         faulthandler.enable(
             os.dup(2), all_threads=False
         )  # 2 itself becomes a pipe that dies with this process
+        gc.enable()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

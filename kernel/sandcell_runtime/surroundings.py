@@ -35,7 +35,7 @@ State = dict[str, tuple[int, int, int]]
 """Paths that decide what is imported and run at a start, with what tells one version of each from another."""
 
 _NEVER = (0, 0, 0)
-_COARSE_S = 0.02  # what the times of files and processes may be behind the clock
+_COARSE_S = 0.01  # what the times of files may be behind the clock
 _PROFILE = (
     "ipython_config.py",
     "ipython_config.json",
@@ -136,8 +136,8 @@ def replaced(loaded: Mapping[str, str]) -> list[str]:
 def observe_path(*, since: float = math.inf) -> State:
     """Return the state of this moment of what decides which modules an interpreter finds.
 
-    What was changed after the time `since`, when an interpreter began to look at it, is in a state that never was:
-    nobody knows which one the interpreter saw.
+    A file that was changed after the time `since`, when an interpreter began to look, is in a state that never was:
+    nobody knows which one the interpreter saw. (What it imports it finds later, so for folders that is no matter.)
     """
     state = State()
     for folder in sys.path:
@@ -148,7 +148,7 @@ def observe_path(*, since: float = math.inf) -> State:
                     _note(state, os.path.join(folder, entry))
     _note(state, os.path.join(sys.prefix, "pyvenv.cfg"))
     for path, (_, changed_ns, _) in state.items():
-        if changed_ns / 1e9 > since - _COARSE_S:
+        if changed_ns / 1e9 > since - _COARSE_S and not os.path.isdir(path):
             state[path] = _NEVER
     return state
 
