@@ -61,7 +61,7 @@ class Config:
     fork_linger: float = 300.0  # after the last start of a kernel; 0: each kernel is a start of its own
     # What a fork server imports in advance; names separated by blanks. The inline backend itself needs a kernel.
     preload: str = (
-        "jedi stack_data pygments.formatters.terminal256 "
+        "stack_data pygments.formatters.terminal256 "
         "numpy pandas matplotlib.pyplot matplotlib.backends.backend_agg IPython.core.pylabtools"
     )
 

@@ -10,6 +10,7 @@ import zmq
 from ipykernel.iostream import IOPubThread
 from ipykernel.kernelapp import IPKernelApp
 from traitlets import Bool, Type, Unicode
+from traitlets.config import Config
 
 from sandcell_runtime.fences import FencedSession
 from sandcell_runtime.heritage import bequeath_to_children, bequeath_to_threads
@@ -27,6 +28,14 @@ __all__ = ["make_app"]
 
 _SEND_QUEUE = 100  # messages that wait for a slow reader before the sender does
 _LINGER_MS = 1000  # what the last messages get at the end, as in stock
+# Above what the user's profile says, as the words of a command line are.
+_CONFIG = Config(
+    {
+        "HistoryManager": {"hist_file": ":memory:", "db_cache_size": 100},
+        # Jedi reads source for a second or more before its first answer; live objects are there at once.
+        "IPCompleter": {"use_jedi": False},
+    }
+)
 _MORE = int(zmq.SNDMORE)  # arithmetic with the enum costs more than to send
 
 
@@ -55,6 +64,9 @@ class KernelApp(IPKernelApp):
     kernel_class = Type(Kernel)
     outstream_class = Unicode("sandcell_runtime.streams.KernelStream")
     capture_fd_output = Bool(default_value=False)  # the descriptors are pipes of the run's own
+
+    def parse_command_line(self, argv: Any = None) -> None:
+        """Take nothing: this program has no words, and the parser of all that stock knows takes 5 ms to make."""
 
     def init_connection_file(self) -> None:
         """Nothing: the connection came by stdin, and nobody else is to find it on disk."""
@@ -121,14 +133,8 @@ def make_app(connection: Mapping[str, Any], settings: Mapping[str, Any]) -> Kern
     app.session.outlet = app.outlet
     for name in ("transport", "ip", "shell_port", "iopub_port", "stdin_port", "hb_port", "control_port"):
         setattr(app, name, connection[name])
-    app.initialize(
-        [
-            "--HistoryManager.hist_file=:memory:",
-            "--HistoryManager.db_cache_size=100",
-            # Jedi reads source for a second or more before its first answer; live objects are there at once.
-            "--IPCompleter.use_jedi=False",
-        ]
-    )
+    app.update_config(_CONFIG)
+    app.initialize()
     _leave_heritage(app)
     if settings.get("memory") is not None:
         limit_memory(settings["memory"])
