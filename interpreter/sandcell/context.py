@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 __all__ = ["Context", "Contexts", "Execution", "Executions", "RunEnded", "RunListener"]
 
 _SESSION = "sandcell"
+_STOCK = (
+    "its own kernel runs the code, so runs have no value, no accounting and no pipes of their own: output of threads, "
+    "children and C code is of whatever runs when it comes, and what was written before a crash may be lost"
+)
 
 
 class Context:
@@ -68,9 +72,13 @@ class Context:
             queued=dispatcher.queued,
             starts=life.starts,
             memory=self._memory,
-            warnings=self._warnings,
+            warnings=(*self._warnings, *self._notes_of_kernel()),
             end=life.death.end if life.death and not life.kernel else None,
         )
+
+    def _notes_of_kernel(self) -> list[str]:
+        kernel = self._dispatcher.life.kernel
+        return [f"{kernel.stock}: {_STOCK}"] if kernel is not None and kernel.stock else []
 
     def start_soon(self) -> None:
         """Start the interpreter, if it is not there and not on its way."""
@@ -299,8 +307,10 @@ class Contexts:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a user should know of how contexts are started here."""
-        return self._starter.warnings
+        """What a user should know of how contexts are started here, and of those that are there."""
+        told = [*self._starter.warnings]
+        told += [note for context in self._contexts.values() for note in context.info().warnings]
+        return tuple(dict.fromkeys(told))
 
     async def create(self, request: CreateContext) -> Context:
         """Make a context and start its interpreter; the same id gives the context that has it.

@@ -110,6 +110,11 @@ class Kernel:
         """Send a message. Raises Conflict (BUSY) when the kernel reads nothing any more."""
         self._channels.send(channel, message)
 
+    @property
+    def stock(self) -> str:
+        """Why it is not our runtime's, "" where it is."""
+        return self._started.stock
+
     def open_output(self, msg_id: str, on_text: Callable[[StreamName, str], None]) -> RunOutput | None:
         """Give the kernel pipes for what the run of this request writes, before the request is sent."""
         return self._output.open(msg_id, on_text)
@@ -159,10 +164,10 @@ class Kernel:
 
     async def _connect(self, on_message: Callable[[Channel, Message], None]) -> None:
         def receive(channel: Channel, message: Message) -> None:
-            if channel == "iopub" and not self._welcome.done() and message.msg_type == "iopub_welcome":
-                self._welcome.set_result(None)
-            else:
+            if self._welcome.done():
                 on_message(channel, message)
+            else:
+                self._hear_welcome(channel, message)
 
         self._channels = KernelChannels(
             self._started.connection,
@@ -172,6 +177,8 @@ class Kernel:
             max_message=self._config.max_message,
         )
         self._channels.open()
+        if self.stock:
+            self._ask_who()
         # Before the welcome the subscription is not there, and the output of a first run would go nowhere.
         first: set[asyncio.Future[Any]] = {self._welcome, self._exit}
         timeout = self._config.kernel_start_timeout
@@ -179,7 +186,19 @@ class Kernel:
         if not self._welcome.done():
             code = ErrorCode.START_FAILED if self._exit.done() else ErrorCode.START_TIMEOUT
             raise error(code, "the kernel did not welcome us", details={"stderr": self._started.words.text})
-        self._output.connect()
+        if not self.stock:
+            self._output.connect()
+
+    def _hear_welcome(self, channel: Channel, message: Message) -> None:
+        """Take what comes before anything was asked: the welcome, or what has to do for it."""
+        if channel == "iopub" and (message.msg_type == "iopub_welcome" or self.stock):
+            self._welcome.set_result(None)
+        elif message.msg_type == "kernel_info_reply":
+            self._ask_who()  # what it published with this was before our subscription
+
+    def _ask_who(self) -> None:
+        """Ask what an ipykernel before 7 answers: it says no welcome, but publishes whenever it answers."""
+        self.send("shell", new_message("kernel_info_request", {}, session="sandcell"))
 
     def _note_disconnect(self, channel: Channel, problem: BadPeer | None) -> None:
         if isinstance(problem, MessageTooLarge):

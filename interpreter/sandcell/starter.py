@@ -52,11 +52,15 @@ class KernelRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartedKernel:
-    """A kernel whose sockets are bound. Whoever gets it ends `job` and closes `words`."""
+    """A kernel whose sockets are bound. Whoever gets it ends `job` and closes `words`.
+
+    `stock` says why it is not our runtime's but that of an ipykernel which is too old or too new for it, "" where it is.
+    """
 
     job: Job
     connection: Connection
     words: LastWords
+    stock: str = ""
 
 
 class KernelStarter(Protocol):
@@ -134,7 +138,7 @@ class PlainStarter:
         ready, words, job = await self._spawn(request, json.dumps(told).encode())
         try:
             async with asyncio.timeout(self._timeout):
-                await _wait_ready(ready, words, job)
+                said = await _wait_ready(ready, words, job)
         except BaseException as problem:
             job.signal(signal.SIGKILL, "tree")
             words.close()
@@ -148,7 +152,7 @@ class PlainStarter:
             raise
         finally:
             os.close(ready)
-        return StartedKernel(job=job, connection=connection, words=words)
+        return StartedKernel(job=job, connection=connection, words=words, stock=str(said.get("stock", "")))
 
     async def _spawn(self, request: KernelRequest, told: bytes) -> tuple[int, LastWords, Job]:
         stdin, stdin_end = os.pipe()
@@ -173,8 +177,8 @@ class PlainStarter:
         return ready, LastWords(errors), job
 
 
-async def _wait_ready(descriptor: int, words: LastWords, job: Job) -> None:
-    """Return when the launcher said ready; what else stands before its line is no business of ours.
+async def _wait_ready(descriptor: int, words: LastWords, job: Job) -> dict[str, Any]:
+    """Return what the launcher said when it said ready; what else stands before its line is no business of ours.
 
     Raises:
         Unavailable (START_FAILED): it said why it cannot, or ended without a word.
@@ -185,6 +189,7 @@ async def _wait_ready(descriptor: int, words: LastWords, job: Job) -> None:
     if said.get("ready") is not True:
         status = (await job.wait()).status
         raise _ended_early(status, words)
+    return said
 
 
 async def _read_answer(descriptor: int, job: Job) -> dict[str, Any]:

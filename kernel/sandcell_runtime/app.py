@@ -105,13 +105,14 @@ class KernelApp(IPKernelApp):
 def _leave_heritage(app: KernelApp) -> None:
     """From now on, let what a run starts go on in its name."""
     outlet, shell = app.outlet, cast("Any", app.shell)
+    get_parent, set_parent = shell.get_parent, shell.set_thread_parent
 
     def bequest() -> Callable[[], None]:
-        take_pipes, parent = outlet.bequest(), shell.get_parent()
+        take_pipes, parent = outlet.bequest(), get_parent()
 
         def take_on() -> None:
             take_pipes()
-            shell.set_thread_parent(parent)
+            set_parent(parent)
 
         return take_on
 

@@ -1,10 +1,7 @@
 """The kernel of a Python context: a subclass of ipykernel's where its public points allow.
 
-A request's metadata may hold `{"sandcell": {...}}` with `want` (extras for results: "value"), `env` (name to text,
-or to null for unset) and `cwd`, both for this run alone, `ticket` (raise the execution count, run nothing), and
-`exchange` (`{verb, name, path, form}`: an object in or out, run nothing).
-A reply that refuses to run holds `"sandcell": {"refused": CODE}` beside `ename` and `evalue`. The metadata of a reply holds
-`{"sandcell": {"usage": ...}}`, what the run took.
+See `extras` for what a request may ask beyond Jupyter. The metadata of a reply holds `{"sandcell": {"usage": ...}}`, what
+the run took.
 """
 
 from __future__ import annotations
@@ -25,17 +22,15 @@ from IPython.core.error import StdinNotImplementedError
 from traitlets import Type
 
 from sandcell_runtime.c_stdout import CStdout
+from sandcell_runtime.extras import VARIABLES, Extras, extras_of, is_errand
 from sandcell_runtime.formatters import VALUE_MIME, NotPlain, plain_value
-from sandcell_runtime.objects import ExchangeRefused, load_object, save_object
 from sandcell_runtime.scope import CwdRefused, applied_cwd, applied_env
 from sandcell_runtime.usage import Meter, PeakMemory
-from sandcell_runtime.variables import describe_variables
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Generator
     from types import FrameType
 
-    from sandcell_runtime.fences import FencedSession
     from sandcell_runtime.outlet import Outlet
 
 __all__ = ["Kernel"]
@@ -79,11 +74,11 @@ class Shell(ZMQInteractiveShell):
             print("\n".join(stb), file=sys.stderr)  # noqa: T201 -- as any program that ends so
 
 
-class Kernel(IPythonKernel):
+class Kernel(Extras, IPythonKernel):
     """One context. Interrupts reach the user's code only, so none can break the kernel around it."""
 
     shell_class = Type(Shell)
-    control_msg_types = [*IPythonKernel.control_msg_types, "sandcell_variables_request"]  # noqa: RUF012 -- as its base has it
+    control_msg_types = [*IPythonKernel.control_msg_types, VARIABLES]  # noqa: RUF012 -- as its base has it
     _execute_sleep = 0.0  # stock sleeps before each reply, in the hope that output arrives first
     _interrupted = False
 
@@ -99,11 +94,6 @@ class Kernel(IPythonKernel):
         """Whether this is a child that user code has forked."""
         return os.getpid() != self._pid
 
-    @property
-    def _ipython(self) -> Any:
-        """The shell, whose parts ipykernel types as optional; a kernel without one does not start."""
-        return self.shell
-
     async def do_execute(
         self,
         code: str,
@@ -115,11 +105,9 @@ class Kernel(IPythonKernel):
         cell_meta: dict[str, Any] | None = None,
         cell_id: str | None = None,
     ) -> dict[str, Any]:
-        extras: dict[str, Any] = (cell_meta or {}).get("sandcell") or {}
-        if extras.get("ticket"):
-            return self._take_ticket()
-        if "exchange" in extras:
-            return await self._run_interruptible(self._exchange(extras["exchange"]))
+        extras = extras_of(cell_meta)
+        if is_errand(extras):
+            return await self._run_interruptible(self.do_errand(extras))
         running = super().do_execute(
             code,
             silent,
@@ -142,7 +130,7 @@ class Kernel(IPythonKernel):
                 reply = await self._run_interruptible(running)
         except CwdRefused as problem:
             running.close()
-            return self._failed(problem.code, str(problem), sandcell={"refused": problem.code})
+            return self.refused(problem.code, str(problem))
         finally:
             hook.want_value = False
             self._flush_others()
@@ -172,7 +160,7 @@ class Kernel(IPythonKernel):
                 signal.signal(signal.SIGINT, self._note_interrupt)
         except KeyboardInterrupt:
             signal.signal(signal.SIGINT, self._note_interrupt)
-            reply = self._failed("KeyboardInterrupt", "")
+            reply = self.failed("KeyboardInterrupt", "")
             error = {name: reply[name] for name in ("ename", "evalue", "traceback")}
             self.send_response(self.iopub_socket, "error", error)
             return reply
@@ -252,58 +240,6 @@ class Kernel(IPythonKernel):
         present = self._ipython.history_manager.session_number
         reply["history"] = [(session or present, line, text) for session, line, text in reply["history"]]
         return reply
-
-    async def sandcell_variables_request(self, stream: Any, ident: Any, parent: Any) -> None:
-        """Tell what the variables are. On control, and so while a cell runs."""
-        shell = self._ipython
-        told = describe_variables(shell.user_ns, shell.user_ns_hidden)
-        cast("FencedSession", self.session).send(stream, "sandcell_variables_reply", told, parent, ident)
-
-    async def _exchange(self, asked: dict[str, str]) -> dict[str, Any]:
-        """Take an object in from a file (`verb` is "load"), or give one out into it ("save")."""
-        names, name, path = self._ipython.user_ns, asked["name"], asked["path"]
-        try:
-            if asked["verb"] == "load":
-                load_object(names, name, path, asked["form"])
-                form = asked["form"]
-            else:
-                form = save_object(names, name, path)
-        except ExchangeRefused as problem:
-            return self._refused(problem.code, str(problem), problem.hint)
-        except Exception as problem:  # noqa: BLE001 -- a library of the user's may fail in any way
-            return self._refused("INTERNAL", f"{type(problem).__name__}: {problem}", "")
-        count = self._ipython.execution_count
-        told = {"exchanged": {"form": form}}
-        return {
-            "status": "ok",
-            "execution_count": count,
-            "user_expressions": {},
-            "payload": [],
-            "sandcell": told,
-        }
-
-    def _refused(self, code: str, message: str, hint: str) -> dict[str, Any]:
-        return self._failed(code, message, sandcell={"refused": code, "hint": hint})
-
-    def _take_ticket(self) -> dict[str, Any]:
-        count = self._ipython.execution_count
-        self._ipython.execution_count = count + 1
-        # In[count] is a place in these lists: a cell that ran elsewhere must not shift those that follow.
-        self._ipython.history_manager.input_hist_parsed.append("")
-        self._ipython.history_manager.input_hist_raw.append("")
-        return {"status": "ok", "execution_count": count, "user_expressions": {}, "payload": []}
-
-    def _failed(self, name: str, value: str, **more: Any) -> dict[str, Any]:
-        return {
-            "status": "error",
-            "ename": name,
-            "evalue": value,
-            "traceback": [],
-            "execution_count": self._ipython.execution_count,
-            "user_expressions": {},
-            "payload": [],
-            **more,
-        }
 
 
 def _in_main_thread() -> bool:

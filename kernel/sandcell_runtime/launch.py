@@ -3,7 +3,8 @@
 stdin, to its end, is one JSON object: `{"connection": {transport, ip, key, shell_port, ...}, "settings": {...}}`.
 The last line on stdout is JSON too: `{"ready": true}` once every socket is bound, so that nobody connects too
 early and sleeps on ZMQ's reconnect timer; or `{"failed": reason, "hint": text}`. Then stdin and stdout are
-/dev/null for the rest of the process's life.
+/dev/null for the rest of the process's life. Where the environment's ipykernel lacks what the runtime needs, its own
+kernel runs instead, and the line is `{"ready": true, "stock": reason}`.
 
 With the argument `fork-server` it becomes the fork server instead; see `fork_server`.
 """
@@ -22,28 +23,63 @@ PACKAGE = "sandcell_runtime"
 NEEDED = 'pip install "ipykernel>=7" in the environment that user code gets'
 
 
-def main() -> None:
-    if sys.argv[1:] == ["fork-server"]:
-        _hide_launcher()
-        from sandcell_runtime.fork_server import main as serve
+# What an ipykernel makes of ours that has not, or has elsewhere, what ours is built on.
+LACKING = (ImportError, AttributeError, TypeError)
 
-        serve()
-    else:
-        _become_kernel()
+
+def main() -> None:
+    match sys.argv[1:]:
+        case ["fork-server"]:
+            _hide_launcher()
+            from sandcell_runtime.fork_server import main as serve
+
+            serve()
+        case ["stock", reason]:
+            _become_stock_kernel(reason)
+        case _:
+            _become_kernel()
 
 
 def _become_kernel() -> None:
-    request: dict[str, Any] = json.load(sys.stdin)
+    told, environ = sys.stdin.buffer.read(), dict(os.environ)
+    request: dict[str, Any] = json.loads(told)
     answer = _take_over_standard_streams()
     _hide_launcher()
     faulthandler.enable(os.dup(2), all_threads=False)  # 2 itself becomes a pipe that dies with this process
     try:
         from sandcell_runtime.app import make_app
+
+        app = make_app(request["connection"], request.get("settings", {}))
+    except LACKING as problem:
+        name = "" if isinstance(problem, ImportError) else f"{type(problem).__name__}: "
+        _start_over(told, answer, environ, f"{name}{problem}")
+    else:
+        _say(answer, ready=True)
+        app.start()
+
+
+def _start_over(told: bytes, answer: int, environ: dict[str, str], reason: str) -> None:
+    """Become a stock kernel, in a process that nothing half made is left in."""
+    stdin = os.memfd_create("request")
+    os.write(stdin, told)
+    os.lseek(stdin, 0, os.SEEK_SET)
+    os.dup2(stdin, 0)
+    os.dup2(answer, 1)
+    os.execve(sys.executable, [sys.executable, os.path.abspath(__file__), "stock", reason], environ)
+
+
+def _become_stock_kernel(reason: str) -> None:
+    request: dict[str, Any] = json.load(sys.stdin)
+    answer = _take_over_standard_streams()
+    _hide_launcher()
+    faulthandler.enable(os.dup(2), all_threads=False)
+    try:
+        from sandcell_runtime.stock import make_app
     except ImportError as problem:
         _say(answer, failed=f"ipykernel cannot be imported by {sys.executable}: {problem}", hint=NEEDED)
         sys.exit(1)
     app = make_app(request["connection"], request.get("settings", {}))
-    _say(answer, ready=True)
+    _say(answer, ready=True, stock=reason)
     app.start()
 
 
