@@ -294,6 +294,7 @@ async def house(place: Place) -> AsyncGenerator[House]:
 # --- what a forked kernel is
 
 
+@pytest.mark.short
 async def test_contexts_are_forked_and_live_apart(house: House) -> None:
     contexts = await asyncio.gather(*(house.context(f"c{number}") for number in range(20)))
     for number, context in enumerate(contexts):
@@ -304,6 +305,7 @@ async def test_contexts_are_forked_and_live_apart(house: House) -> None:
     assert house.plain.starts == 0
 
 
+@pytest.mark.short
 async def test_a_forked_interpreter_is_what_a_plain_one_is(house: House) -> None:
     code = (
         "import sys, site, sysconfig, os, signal, locale, multiprocessing.spawn as spawn\n"
@@ -320,6 +322,7 @@ async def test_a_forked_interpreter_is_what_a_plain_one_is(house: House) -> None
     assert forked == plain
 
 
+@pytest.mark.short
 async def test_it_has_no_rights_and_no_descriptors_of_the_server(house: House) -> None:
     context = await house.context()
     code = (
@@ -434,6 +437,7 @@ subprocess.Popen(["env", "-i", "setsid", "sleep", "{0}"]); None
 """
 
 
+@pytest.mark.short
 async def test_the_end_of_a_context_takes_its_daemons_and_no_neighbours(house: House) -> None:
     doomed, neighbour = await house.context("doomed"), await house.context("neighbour")
     await house.run(DAEMON.format(1111), doomed)
@@ -445,6 +449,7 @@ async def test_the_end_of_a_context_takes_its_daemons_and_no_neighbours(house: H
     assert await house.value("1", neighbour) == 1
 
 
+@pytest.mark.short
 async def test_the_end_of_the_server_ends_no_context(house: House) -> None:
     first = await house.context()
     await house.run("x = 1", first)
@@ -547,6 +552,7 @@ async def test_a_library_of_the_users_own_is_used_instead_of_the_one_in_memory(
             assert house.plain.starts in plain_starts
 
 
+@pytest.mark.short
 async def test_a_bad_pth_file_breaks_nothing_and_has_no_rights(house: House) -> None:
     told = f"{house.place.boot.workdir}/told"
     line = (
@@ -591,6 +597,7 @@ def attempt(call, *args):
 """
 
 
+@pytest.mark.short
 @pytest.mark.parametrize("place", ["marks"], indirect=True)
 async def test_user_code_gets_nothing_of_the_servers(house: House) -> None:
     context = await house.context()
