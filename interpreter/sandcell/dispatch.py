@@ -106,7 +106,7 @@ class Dispatcher:
     async def close(self, doom: Doom) -> None:
         """End the kernel and all that waits for it, for good."""
         self.drop_waiting(doom.cause, doom.reason, who=doom.who)
-        await self.life.stop(doom, politely=self.running is None)
+        await self.life.close(doom, politely=self.running is None)
         self._abandon_requests(doom.reason)  # of a kernel that was still on its way
 
     # --- what runs ask: RunOwner

@@ -56,20 +56,25 @@ class KernelLife:
         self._observer = observer
         self._task: asyncio.Task[None] | None = None
         self._attempt: asyncio.Future[SandcellError | None] | None = None
+        self._over = False
         self.kernel: Kernel | None = None
         self.death: Death | None = None
         self.starts = 0
 
     def start_soon(self) -> None:
-        """Start a kernel unless one is there or on its way."""
-        if self.kernel is None and not self._is_starting:
+        """Start a kernel unless one is there or on its way, or this life is over."""
+        if self.kernel is None and not self._is_starting and not self._over:
             self.starts += 1
             attempt = self._attempt = asyncio.get_running_loop().create_future()
             self._task = self._workshop.tasks.create_task(self._live(attempt))
+            # A task that is cancelled before its first step never gets to say so itself.
+            self._task.add_done_callback(lambda _: _settle(attempt))
 
     async def ready(self) -> Kernel:
-        """Return the kernel, started where there is none. Raises as `Kernel.open`."""
+        """Return the kernel, started where there is none. Raises as `Kernel.open`, and Gone (LOST): it is over."""
         while self.kernel is None:
+            if self._over:
+                raise error(ErrorCode.LOST, f"the context {self._name} was deleted", hint="make another")
             self.start_soon()
             assert self._attempt is not None
             problem = await asyncio.shield(self._attempt)
@@ -89,8 +94,14 @@ class KernelLife:
         if task is not None:
             await asyncio.wait({task})
 
+    async def close(self, doom: Doom, *, politely: bool) -> None:
+        """Do what `stop` does, for good."""
+        self._over = True
+        await self.stop(doom, politely=politely)
+
     def kill(self, doom: Doom) -> None:
-        """Begin what `stop` does, impolitely."""
+        """Begin what `close` does, impolitely."""
+        self._over = True
         if self.kernel is not None:
             self.kernel.kill(doom)
         elif self._task is not None and self._is_starting:
@@ -109,7 +120,7 @@ class KernelLife:
             self._observer.on_start_failed(problem)
             return
         except asyncio.CancelledError:
-            attempt.set_result(error(ErrorCode.CONTEXT_DIED, "the context was stopped while it started"))
+            _settle(attempt)
             raise
         log.info("a kernel started context=%s pid=%s", self._name, kernel.pid)
         attempt.set_result(None)
@@ -139,3 +150,9 @@ class KernelLife:
             if failure is not problem:
                 log.exception("a kernel did not start context=%s", self._name)
             raise failure from problem
+
+
+def _settle(attempt: asyncio.Future[SandcellError | None]) -> None:
+    """Tell who waits for a start that was given up."""
+    if not attempt.done():
+        attempt.set_result(error(ErrorCode.CONTEXT_DIED, "the context was stopped while it started"))

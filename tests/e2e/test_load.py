@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import pytest
 
+from sandcell import ErrorCode, SandcellError
 from sandcell.client.blocking.transport import Transport
 from sandcell.client.host import the_host
 from sandcell.client.protocol import Address, Request, path_of
@@ -182,6 +183,29 @@ def test_two_clients_of_one_context_take_turns(sandbox: Sandbox) -> None:
         assert all(pool.map(add, range(40)))
     assert context.run_code("count").value == 40
     context.delete()
+
+
+def test_contexts_made_used_and_deleted_at_once_end_cleanly(sandbox: Sandbox) -> None:
+    """Everybody uses the same three ids: each call works, or says that the context is gone."""
+
+    def meddle(number: int) -> set[ErrorCode]:
+        seen = set[ErrorCode]()
+        for turn in range(4):
+            try:
+                context = sandbox.create_context(id=f"race-{(number + turn) % 3}")
+                context.run_code("1")
+                context.restart() if number % 4 == 0 else context.delete()
+            except SandcellError as problem:
+                seen.add(problem.code)
+        return seen
+
+    with ThreadPoolExecutor(8) as pool:
+        codes = set[ErrorCode]().union(*pool.map(meddle, range(8)))
+    assert codes <= {ErrorCode.NOT_FOUND, ErrorCode.LOST, ErrorCode.CONTEXT_DIED}
+    for context in sandbox.contexts():
+        if context.id.startswith("race-"):
+            assert context.run_code("2").value == 2
+            context.delete()
 
 
 @pytest.fixture

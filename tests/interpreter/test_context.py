@@ -512,6 +512,23 @@ async def test_deleting_a_context_that_starts_leaves_nobody_waiting(house: House
     assert len(listener.ends) == 1
 
 
+@pytest.mark.parametrize("steps", [0, 1, 5, 50])
+async def test_deleting_a_context_while_it_is_made_ends_both(house: House, steps: int) -> None:
+    """However far the start has come: who waits for it is told, and no interpreter is left or started again."""
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        making = group.create_task(_problem_of(house.context("hasty")))
+        await asyncio.sleep(0)
+        context = house.contexts.get("hasty")
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        await house.contexts.delete("hasty")
+    assert making.result() in {ErrorCode.CONTEXT_DIED, ErrorCode.LOST}
+    with pytest.raises(SandcellError) as raised:
+        await context.ready()
+    assert raised.value.code is ErrorCode.LOST
+    assert context.info().pid is None
+
+
 async def test_a_fresh_run_has_a_context_of_its_own_that_goes() -> None:
     async with a_house() as house:
         await house.run("shared = 1")
