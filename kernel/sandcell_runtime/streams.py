@@ -6,6 +6,7 @@ waits; a flush of nothing costs nothing; text that no JSON can carry is escaped.
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING, Any, cast
 
 from ipykernel.iostream import OutStream
@@ -15,8 +16,10 @@ from sandcell_runtime.pipes import STDERR, STDOUT
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from _typeshed import ReadableBuffer
+
     from sandcell_runtime.outlet import Outlet
-    from sandcell_runtime.pipes import Stream
+    from sandcell_runtime.pipes import RunPipes, Stream
 
 __all__ = ["KernelStream"]
 
@@ -45,13 +48,26 @@ class KernelStream(OutStream):
         """Return the descriptor that stays the same while runs come and go: a handler may keep it."""
         return self._stream + 1
 
+    @property
+    def buffer(self) -> StreamBytes:
+        """The stream for bytes, which plain Python has and stock has not."""
+        return StreamBytes(self)
+
     def write(self, string: str) -> int:
-        pipes = self._outlet.pipes if self._outlet is not None else None
+        pipes = self._pipes
         if pipes is None or not isinstance(string, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             return self._write_message(string)
         if string:
             pipes.write(self._stream, string)
         return len(string)
+
+    def write_bytes(self, data: bytes) -> None:
+        """Write bytes as they are, into messages as the text that they are."""
+        pipes = self._pipes
+        if pipes is None:
+            self._write_message(data.decode("utf-8", "replace"))
+        else:
+            pipes.write_bytes(self._stream, data)
 
     def flush(self) -> None:
         """Send what was written into messages, before anything that is published later."""
@@ -59,6 +75,11 @@ class KernelStream(OutStream):
         # so there is nothing to wait for when they are empty. Six round trips a cell are saved by that.
         if self._buffers:
             super().flush()
+
+    @property
+    def _pipes(self) -> RunPipes | None:
+        # Whoever registered a hook wants to see messages.
+        return None if self._outlet is None or self._hooks else self._outlet.pipes
 
     def _write_message(self, string: str) -> int:
         super().write(string)
@@ -75,6 +96,25 @@ class KernelStream(OutStream):
             size = max(PIECE, len(safe) // _PIECES)
             for start in range(0, len(safe), size):
                 yield parent, safe[start : start + size]
+
+
+class StreamBytes(io.RawIOBase):
+    """Takes bytes for a stream. Closing one closes nothing else."""
+
+    def __init__(self, stream: KernelStream) -> None:
+        super().__init__()
+        self._stream = stream
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        written = bytes(data)
+        self._stream.write_bytes(written)
+        return len(written)
 
 
 def _encodable(text: str) -> str:

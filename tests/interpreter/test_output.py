@@ -72,6 +72,8 @@ def told(found: list[Event]) -> list[str]:
         ("print('a'); await asyncio.to_thread(print, 'b'); print('c')", "a\nb\nc\n"),
         ("print('a'); await (await asyncio.create_subprocess_exec('echo', 'b')).wait(); print('c')", "a\nb\nc\n"),
         ("sys.stdout.writelines(['a', 'b'])", "ab"),
+        ("print('a'); sys.stdout.buffer.write(b'b\\xff\\n'); print('c')", "a\nb\ufffd\nc\n"),
+        ("print('a'); import io; io.TextIOWrapper(sys.stdout.buffer).write('b\\n'); print('c')", "a\nb\nc\n"),
         ("print('a', file=sys.stdout, flush=True); print(sys.stdout.fileno(), sys.stderr.fileno())", "a\n1 2\n"),
     ],
 )  # fmt: skip
@@ -136,6 +138,31 @@ async def test_output_and_results_keep_their_order(house: House) -> None:
     for _ in range(5):
         found = told(await events(house.start(code)))
         assert found == ["a\n", "<1>", "b\n", "<2>", "c\n", "<3>", "d\n", "<4>", "e", "<5>", "f\n", "<6>"]
+
+
+async def test_what_is_cleared_is_what_came_before(house: House) -> None:
+    code = "from IPython.display import clear_output\nfor n in range(20): print(n); clear_output(); print('after')"
+    for _ in range(5):
+        assert (await house.run(code)).stdout == "after\n"
+
+
+async def test_who_registered_a_hook_sees_messages_in_their_place(house: House) -> None:
+    code = (
+        "seen = []\ndef hook(message): seen.append(message['content']['text']); return message\n"
+        "print('a'); sys.stdout.register_hook(hook); print('b'); sys.stdout.flush()\n"
+        "sys.stdout.unregister_hook(hook); print('c')"
+    )
+    assert (await house.run(code)).stdout == "a\nb\nc\n"
+
+
+async def test_captured_output_is_not_output(house: House) -> None:
+    code = (
+        "import contextlib, io\nfrom IPython.utils.io import capture_output\n"
+        "with contextlib.redirect_stdout(io.StringIO()) as one: print('a')\n"
+        "with capture_output() as two: print('b'); display(1)\nprint(repr(one.getvalue() + two.stdout), len(two.outputs))"
+    )
+    run = await house.run(code)
+    assert (run.stdout, run.results) == ("'a\\nb\\n' 1\n", [])
 
 
 async def test_messages_without_a_topic_keep_their_place_too(house: House) -> None:
