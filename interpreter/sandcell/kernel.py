@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sandcell.config import Config
+    from sandcell.memory import MemoryLimit
     from sandcell.starter import KernelRequest, KernelStarter, StartedKernel
     from sandcell_container.guest.spawn import Job, JobExit
     from sandcell_kernel.output import RunOutput, StreamName
@@ -54,7 +55,7 @@ class Kernel:
         config: Config,
         tasks: asyncio.TaskGroup,
         *,
-        memory: int | None,
+        memory: MemoryLimit | None,
         kills: int,
     ) -> None:
         loop = asyncio.get_running_loop()
@@ -77,13 +78,13 @@ class Kernel:
         request: KernelRequest,
         *,
         config: Config,
-        memory: int | None,
+        memory: MemoryLimit | None,
         tasks: asyncio.TaskGroup,
         on_message: Callable[[Channel, Message], None],
     ) -> Kernel:
         """Start a kernel and return it once its output is sure to arrive. Cancelling ends it.
 
-        `memory` is how many bytes it may have, None where nobody knows.
+        `memory` is what it may have, None where nobody knows.
 
         Raises:
             InvalidRequest (CWD_NOT_FOUND): as the starter.
@@ -237,7 +238,7 @@ class Kernel:
         end = judge_end(end, self._memory, kills=count_oom_kills() - self._kills)
         reason = f"the interpreter ended with {describe_exit(ended.status)}"
         if end.cause == "oom":
-            may = f": it may have {describe_size(self._memory)}" if self._memory else ""
+            may = f": it may have {describe_size(self._memory.size)}" if self._memory else ""
             reason = f"{reason} for want of memory{may}"
         return Death(end=end, reason=reason, words=words, announced=self.leaving)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from sandcell.config import Config
 from sandcell.failure import failure_of
 from sandcell.kernel import Kernel
-from sandcell.memory import lowest
+from sandcell.memory import limit_of
 from sandcell.starter import KernelStarter
 from sandcell_container.errors import ErrorCode, SandcellError, error
 
@@ -141,7 +141,7 @@ class KernelLife:
                 shop.starter,
                 self._request,
                 config=shop.config,
-                memory=lowest(self._request.memory, shop.memory),
+                memory=limit_of(self._request.memory, shop.memory),
                 tasks=shop.tasks,
                 on_message=self._observer.on_message,
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sandcell_container.errors import ErrorCode, error
 
@@ -16,16 +16,20 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LEAST_MEMORY",
+    "MemoryLimit",
     "check_memory",
     "count_oom_kills",
     "describe_size",
     "judge_end",
-    "lowest",
+    "limit_of",
     "warnings_of",
 ]
 
 LEAST_MEMORY = 64 * 2**20  # an interpreter alone has 35 MiB
 
+# What RLIMIT_DATA counts of an interpreter that nothing is in, such as the stacks of its threads. A context's own limit
+# leaves it out.
+_RESERVED = 88 * 2**20
 _NEAR = 0.9  # of a limit: a program that died of it had asked for a piece more than was left
 _FAULTS = {signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS}  # how C code ends that was given no memory
 # Counted by the system, the nearest first: our own control group, of either version, then the whole machine.
@@ -36,14 +40,23 @@ _COUNTERS = (
 )
 
 
+class MemoryLimit(NamedTuple):
+    """What an interpreter may have, in bytes; `reserved` of these it never uses."""
+
+    size: int
+    reserved: int = 0
+
+
 def describe_size(size: int) -> str:
     """Return a number of bytes as a person reads it."""
     return f"{size / 2**20:g} MiB" if size % 2**20 == 0 else f"{size} bytes"
 
 
-def lowest(*limits: int | None) -> int | None:
-    """Return the limit that is reached first, None where there is none."""
-    return min((limit for limit in limits if limit is not None), default=None)
+def limit_of(context: int | None, sandbox: int | None) -> MemoryLimit | None:
+    """Return the limit that is reached first of a context's own and of the sandbox's, None where there is none."""
+    if context is not None and (sandbox is None or context <= sandbox):
+        return MemoryLimit(context)
+    return MemoryLimit(sandbox, _RESERVED) if sandbox is not None else None
 
 
 def check_memory(wanted: int | None) -> int | None:
@@ -85,12 +98,11 @@ def count_oom_kills(counters: Sequence[tuple[str, str]] = _COUNTERS) -> int:
     return 0
 
 
-def judge_end(end: End, limit: int | None, *, kills: int) -> End:
+def judge_end(end: End, limit: MemoryLimit | None, *, kills: int) -> End:
     """Return how an interpreter ended, with the cause "oom" where the lack of memory ended it.
 
-    `limit` in bytes is what it could have, `kills` how many processes the system has killed for want of memory
-    since it was started.
+    `kills` is how many processes the system has killed for want of memory since it was started.
     """
-    near = limit is not None and (end.peak_memory or 0) >= _NEAR * limit
+    near = limit is not None and (end.peak_memory or 0) >= _NEAR * (limit.size - limit.reserved)
     starved = (end.signal in _FAULTS and near) or (end.signal == signal.SIGKILL and kills > 0)
     return replace(end, cause="oom", limit="memory") if starved else end

@@ -83,3 +83,13 @@ def test_too_little_is_refused_and_makes_nothing(sandbox: Sandbox) -> None:
     assert caught.value.code is ErrorCode.INVALID_ARGUMENT
     with pytest.raises(SandcellError):
         sandbox.context("tiny")
+
+
+def test_the_limit_of_a_sandbox_is_told_in_the_same_way() -> None:
+    with Sandbox.create(engine="local", memory="512MiB") as limited:
+        raised = limited.run_code("kept = 1; x = bytearray(600 * 2**20)")
+        assert raised.error is not None
+        assert (raised.error.name, limited.run_code("kept").value) == ("MemoryError", 1)
+        run = limited.run_code(GREEDY)
+        assert (run.end.cause, run.end.limit, run.end.state) == ("oom", "memory", "lost")
+        assert limited.run_code("1").ok

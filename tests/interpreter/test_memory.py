@@ -9,11 +9,12 @@ import pytest
 
 from sandcell.memory import (
     LEAST_MEMORY,
+    MemoryLimit,
     check_memory,
     count_oom_kills,
     describe_size,
     judge_end,
-    lowest,
+    limit_of,
     warnings_of,
 )
 from sandcell_container.end import End
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LIMIT = 256 * 2**20
+ITS_OWN = MemoryLimit(LIMIT)
 
 
 def ended(number: int | None, *, peak: int | None = LIMIT) -> End:
@@ -33,13 +35,13 @@ def ended(number: int | None, *, peak: int | None = LIMIT) -> End:
 
 @pytest.mark.parametrize("number", [signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS])
 def test_a_fault_at_the_limit_is_the_lack_of_memory(number: int) -> None:
-    end = judge_end(ended(number), LIMIT, kills=0)
+    end = judge_end(ended(number), ITS_OWN, kills=0)
     assert (end.cause, end.limit, end.signal, end.peak_memory) == ("oom", "memory", number, LIMIT)
 
 
 def test_a_kill_is_the_systems_where_the_system_says_that_it_killed() -> None:
     assert judge_end(ended(signal.SIGKILL, peak=None), None, kills=1).cause == "oom"
-    assert judge_end(ended(signal.SIGKILL), LIMIT, kills=0).cause == "signaled"
+    assert judge_end(ended(signal.SIGKILL), ITS_OWN, kills=0).cause == "signaled"
 
 
 @pytest.mark.parametrize(
@@ -53,7 +55,7 @@ def test_a_kill_is_the_systems_where_the_system_says_that_it_killed() -> None:
     ids=["far below", "unknown", "another signal", "exited"],
 )
 def test_other_ends_stay_what_they_are(end: End) -> None:
-    assert judge_end(end, LIMIT, kills=3) == end
+    assert judge_end(end, ITS_OWN, kills=3) == end
     assert judge_end(end, None, kills=0) == end
 
 
@@ -84,7 +86,15 @@ def test_what_does_not_hold_is_told() -> None:
     assert "256 MiB is lower" in warnings_of(2 * LIMIT, LIMIT)[1]
 
 
-def test_the_lowest_of_some_limits() -> None:
-    assert lowest(None, 2, 1) == 1
-    assert lowest(None, None) is None
+def test_the_limit_that_is_reached_first() -> None:
+    assert limit_of(None, None) is None
+    assert limit_of(1, None) == limit_of(1, 2) == MemoryLimit(1)
+    of_the_sandbox = limit_of(None, LIMIT)
+    assert of_the_sandbox == limit_of(LIMIT + 1, LIMIT)
+    assert of_the_sandbox is not None
+    assert judge_end(ended(signal.SIGABRT, peak=LIMIT * 2 // 3), of_the_sandbox, kills=0).cause == "oom"
+
+
+def test_sizes_are_told_as_a_person_reads_them() -> None:
+    assert describe_size(LIMIT) == "256 MiB"
     assert describe_size(1000) == "1000 bytes"
