@@ -180,6 +180,7 @@ class ExecutionMachine:
             return []
         if self.phase is Phase.ENDED:
             return [replace(event, late=True) for event in self._print(name, text)]
+        self.interruptible = True  # whatever has become of the message that should have said so
         return [*self._start(), *self._print(name, text)]
 
     # --- messages

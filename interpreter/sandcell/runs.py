@@ -151,6 +151,8 @@ class Run:
             shown = new_message("stream", content, session=_SESSION, parent=self.message.header)
             self._listener.on_message("iopub", shown)
         self._record(events)
+        if self.stopping is not None and not self.signalled and not self.is_over:
+            self.owner.heed_run(self)
 
     def die(self, death: Death) -> None:
         self._record(self.machine.die(time.time(), death))

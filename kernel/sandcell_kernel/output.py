@@ -35,6 +35,7 @@ _PAUSE_S = (
     0.01  # else its next words are collected for as long, unless a message wants them; as are the first ones,
 )
 # because most runs write little and leave nobody who writes, and a look later costs none of them a turn of the loop
+_NEWS_S = 0.1  # for the news that a run runs
 _MOST_PIPES = 130  # runs whose output somebody still holds, and the next one
 _MOST_READS = 16  # of one pipe in one go: code may have made it as large as Linux lets it, which is 1 MiB
 _ONCE = select.EPOLLIN | select.EPOLLONESHOT
@@ -87,6 +88,7 @@ class KernelOutput:
             run.close()
             return None
         run.on_text = on_text
+        self._loop.call_later(_NEWS_S, run.start)
         self._loop.call_soon(self._prepare)  # while the kernel runs this one
         return run
 
@@ -182,7 +184,10 @@ class KernelOutput:
 
 
 class RunOutput:
-    """Both streams of one run. Nothing is read before `start`, so nothing comes ahead of the news that it runs."""
+    """Both streams of one run. Nothing is read before `start`, so nothing comes ahead of the news that it runs.
+
+    Unless that takes very long: code that lets no other thread run also holds up the one that would tell the news.
+    """
 
     def __init__(self, owner: KernelOutput, stdout: int, stderr: int) -> None:
         self._owner = owner
@@ -191,10 +196,11 @@ class RunOutput:
         self.started = False
         self.seen = 0  # the fence of the newest message: what is marked with more has to wait for its own
         self.ended = False  # late output waits for nothing
+        self.closed = False
 
     def start(self) -> None:
-        """The kernel says that it runs: read."""
-        if not self.started:
+        """The kernel says that it runs, or says nothing: read."""
+        if not self.started and not self.closed:
             self.started = True
             self._owner.pause(self)
 
@@ -235,6 +241,7 @@ class RunOutput:
             pipe.arm()
 
     def close(self) -> None:
+        self.closed = True
         for pipe in self._pipes:
             pipe.close()
 

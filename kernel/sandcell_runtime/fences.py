@@ -39,6 +39,8 @@ class FencedSession(BoundedSession):
         kind: str = msg["header"]["msg_type"]
         if kind == "execute_input" or kind.endswith(("_reply", "_request")):
             return 0  # before all output, or not on iopub
+        if msg["content"].get("execution_state") == "busy":
+            return 0  # before all output too, which must not wait for it: C code may never let its sender run
         pipes = self.outlet.pipes
         if pipes is None or msg["parent_header"].get("msg_id") != pipes.msg_id:
             return 0

@@ -37,6 +37,7 @@ WAITS = {
     "thread": Wait("import threading; t = threading.Thread(target=threading.Event().wait, daemon=True); t.start(); t.join()"),
     "fifo": Wait("import os; os.path.exists('f') or os.mkfifo('f'); open('f')"),
     "socket": Wait("import socket; s = socket.create_server(('127.0.0.1', 0)); s.accept()"),
+    "regex": Wait("import re; re.match('(a+)+$', 'a' * 50 + 'b')"),
     "subprocess.run": Wait("import subprocess; subprocess.run(['sh', '-c', 'echo up; exec sleep 6001'])", "sleep 6001"),
     "Popen.wait": Wait("import subprocess; subprocess.Popen('echo up; exec sleep 6002', shell=True).wait()", "sleep 6002"),
     "grandchild": Wait("import subprocess; subprocess.run('echo up; sleep 6003; true', shell=True)", "sleep 6003"),
@@ -66,6 +67,7 @@ DEAF = {
         """,
     "ignored": "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); print('up', flush=True); time.sleep(600)",
     "masked": "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, {2}); print('up', flush=True); time.sleep(600)",
+    "C code": "print('up', flush=True); sum(range(10**12))",
     "swallowed in a coroutine": """
         import asyncio
         while True:
