@@ -28,7 +28,13 @@ def open_rows(engine: str) -> Generator[list[Row]]:
     manager, kernel = start_new_kernel(kernel_name="python3", extra_arguments=["--log-level=ERROR"])
     try:
         with Sandbox.create(engine=engine) as sandbox:
-            yield [run_code_row(sandbox, kernel), busy_row(sandbox), exec_row(sandbox), import_row()]
+            yield [
+                run_code_row(sandbox, kernel),
+                output_row(sandbox, kernel),
+                busy_row(sandbox),
+                exec_row(sandbox),
+                import_row(),
+            ]
     finally:
         kernel.stop_channels()
         manager.shutdown_kernel(now=True)
@@ -44,6 +50,18 @@ def run_code_row(sandbox: Sandbox, kernel: Any) -> Row:
         theirs=timed(plain),
         bound=0.8,
         rounds=200,
+    )
+
+
+def output_row(sandbox: Sandbox, kernel: Any) -> Row:
+    """Ten megabytes, on ours as far as the result that keeps its head and its tail."""
+    code = "print('x' * 10_000_000)"
+    return Row(
+        name="10 MB of output / a plain kernel",
+        ours=timed(lambda: sandbox.run_code(code)),
+        theirs=timed(lambda: kernel.execute_interactive(code, output_hook=_ignore)),
+        bound=1.25,
+        rounds=20,
     )
 
 

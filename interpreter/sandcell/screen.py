@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from dataclasses import dataclass
 
 from sandcell_container.end import Truncation
 
@@ -34,7 +33,7 @@ class BoundedText:
         self._dropped = False
 
     def write(self, text: str) -> None:
-        self._bytes += len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        self._bytes += _size(text)
         self._lines += text.count("\n")
         if self._head_left:
             first, text = text[: self._head_left], text[self._head_left :]
@@ -54,7 +53,7 @@ class BoundedText:
         tail = tail[-int(self._limit * _SHARE) :]
         tail = tail[tail.find("\n") + 1 :] or tail
         kept = head + tail
-        missing = self._bytes - len(kept.encode("utf-8", "surrogatepass"))
+        missing = self._bytes - _size(kept)
         lines = self._lines - kept.count("\n")
         note = f"[... {missing} bytes, {lines} lines left out ...]\n"
         between = "" if head.endswith("\n") else "\n"
@@ -73,6 +72,10 @@ class BoundedText:
                 self._tail_size -= spare
 
 
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
 def _append(pieces: list[str] | deque[str], text: str) -> None:
     """Append to the last piece while it is small: a million short lines are not a million objects."""
     if pieces and len(pieces[-1]) < _SMALL:
@@ -81,14 +84,30 @@ def _append(pieces: list[str] | deque[str], text: str) -> None:
         pieces.append(text)
 
 
-@dataclass(slots=True)
 class _Line:
-    cells: list[str]
-    column: int
+    """The unfinished line of a screen, and the column where the next text goes."""
+
+    __slots__ = ("_pieces", "column", "size")
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self.size = 0
+        self.column = 0
+
+    @property
+    def text(self) -> str:
+        return "".join(self._pieces)
 
     def put(self, text: str) -> None:
-        self.cells[self.column : self.column + len(text)] = text
-        self.column += len(text)
+        end = self.column + len(text)
+        if self.column == self.size:
+            self._pieces.append(text)
+            self.size = end
+        else:
+            line = self.text
+            line = line[: self.column] + text + line[end:]
+            self._pieces, self.size = [line], len(line)
+        self.column = end
 
 
 class Screen:
@@ -96,21 +115,30 @@ class Screen:
 
     def __init__(self, limit: int) -> None:
         self._text = BoundedText(limit)
-        self._line = _Line([], 0)
+        self._line = _Line()
 
     def write(self, text: str) -> None:
-        if "\n" in text and not self._line.cells and "\r" not in text and "\b" not in text:
-            lines, _, text = text.rpartition("\n")
-            self._text.write(lines + "\n")
+        if "\r" in text or "\b" in text:
+            self._write_moves(text)
+            return
+        first, end, rest = text.partition("\n")
+        self._put(first)
+        if end:
+            self._end_line(end)
+            lines, end, last = rest.rpartition("\n")
+            self._text.write(lines + end)
+            self._put(last)
+
+    def finish(self) -> tuple[str, Truncation | None]:
+        self._end_line("")
+        return self._text.finish()
+
+    def _write_moves(self, text: str) -> None:
         first, *others = text.split("\n")
         self._write_line(first)
         for other in others:
             self._end_line("\n")
             self._write_line(other)
-
-    def finish(self) -> tuple[str, Truncation | None]:
-        self._end_line("")
-        return self._text.finish()
 
     def _write_line(self, text: str) -> None:
         for part in _MOVES.split(text):
@@ -120,14 +148,19 @@ class Screen:
                 self._line.column = max(self._line.column - 1, 0)
             else:
                 self._line.put(part)
-        if len(self._line.cells) > _MAX_LINE:
+        self._put("")
+
+    def _put(self, text: str) -> None:
+        if text:
+            self._line.put(text)
+        if self._line.size > _MAX_LINE:
             self._end_line("")
 
     def _end_line(self, end: str) -> None:
-        text = "".join(self._line.cells) + end
+        text = self._line.text + end
         if text:
             self._text.write(text)
-        self._line = _Line([], 0)
+        self._line = _Line()
 
 
 def strip_ansi(text: str) -> str:

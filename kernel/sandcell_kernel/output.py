@@ -32,9 +32,9 @@ StreamName = Literal["stdout", "stderr"]
 _PIPE_SIZE = 64 * 2**10  # the default of Linux: one read takes all there is
 _BULK = 4 * 2**10  # from this on a writer is quick: read on at once
 _PAUSE_S = (
-    0.01  # else its next words are collected for as long, unless a message wants them; as are the first ones,
+    0.01  # else its next words are collected for as long, unless a message wants them; the ends of those who
 )
-# because most runs write little and leave nobody who writes, and a look later costs none of them a turn of the loop
+# wrote for a run that is over are looked for as late, so that they cost the next run no turn of the loop
 _NEWS_S = 0.1  # for the news that a run runs
 _MOST_PIPES = 130  # runs whose output somebody still holds, and the next one
 _MOST_READS = 16  # of one pipe in one go: code may have made it as large as Linux lets it, which is 1 MiB
@@ -202,7 +202,7 @@ class RunOutput:
         """The kernel says that it runs, or says nothing: read."""
         if not self.started and not self.closed:
             self.started = True
-            self._owner.pause(self)
+            self.arm()
 
     def catch_up(self, fence: int) -> None:
         """Hand over what was written before a message with this fence, 0 for one that has none."""
