@@ -89,6 +89,15 @@ class KernelApp(IPKernelApp):
     def init_poller(self) -> None:
         """Nothing: the spawner owns this process, and its parent's id means nothing."""
 
+    def close(self) -> None:
+        """End the threads that publish before the one they publish by. Stock has the other order: one that has a last
+        status to say then waits for ever, at one end in two hundred."""
+        for thread in (self.control_thread, self.shell_channel_thread):
+            if thread is not None and thread.is_alive():
+                thread.stop()
+                thread.join()
+        super().close()
+
     def init_iopub(self, context: zmq.Context[Any]) -> None:
         """Do as stock does, with a socket that is quick, and makes its sender wait where stock's drops."""
         publisher = context.socket(zmq.XPUB, socket_class=QuickSocket)
