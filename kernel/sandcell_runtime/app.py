@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import sys
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, cast
@@ -90,8 +91,8 @@ class KernelApp(IPKernelApp):
         """Nothing: the spawner owns this process, and its parent's id means nothing."""
 
     def close(self) -> None:
-        """End the threads that publish before the one they publish by. Stock has the other order: one that has a last
-        status to say then waits for ever, at one end in two hundred."""
+        """End the threads that publish before the one they publish by. Stock has the other order, and one that has a last
+        status to say then waits for ever: one end in two hundred."""
         for thread in (self.control_thread, self.shell_channel_thread):
             if thread is not None and thread.is_alive():
                 thread.stop()
@@ -108,6 +109,7 @@ class KernelApp(IPKernelApp):
         self.configure_tornado_logger()
         self.iopub_thread = IOPubThread(publisher, pipe=True, session=self.session)
         self.iopub_thread.start()
+        atexit.unregister(self.iopub_thread.stop)  # which would come before `close`
         self.iopub_socket = self.iopub_thread.background_socket
 
 
