@@ -77,7 +77,7 @@ huge = 'x' * 300_000_000
 
 
 def test_an_interpreter_inside_code_that_lets_nothing_run_says_so(context: Context) -> None:
-    live = context.start_code("print('up', flush=True); sum(range(10**8))")
+    live = context.start_code("print('up', flush=True); sum(range(10**12))")
     next(event for event in live.follow() if isinstance(event, Stdout))
     asked = time.monotonic()
     with pytest.raises(SandcellError) as caught:
