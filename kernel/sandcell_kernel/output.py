@@ -31,10 +31,8 @@ StreamName = Literal["stdout", "stderr"]
 
 _PIPE_SIZE = 64 * 2**10  # the default of Linux: one read takes all there is
 _BULK = 4 * 2**10  # from this on a writer is quick: read on at once
-_PAUSE_S = (
-    0.01  # else its next words are collected for as long, unless a message wants them; the ends of those who
-)
-# wrote for a run that is over are looked for as late, so that they cost the next run no turn of the loop
+_PAUSE_S = 0.005  # else words are collected for as long, unless a message wants them: a print is two writes. The ends of
+# those who wrote for a run that is over are looked for as late, so that they cost the next run no turn of the loop
 _NEWS_S = 0.1  # for the news that a run runs
 _MOST_PIPES = 130  # runs whose output somebody still holds, and the next one
 _MOST_READS = 16  # of one pipe in one go: code may have made it as large as Linux lets it, which is 1 MiB
@@ -117,8 +115,8 @@ class KernelOutput:
             return
         self._let_go()
         if len(self._pipes) >= _MOST_PIPES:
-            self._look()
-            self._serve()  # of those that are held no more
+            self._serve()
+            self._look()  # after those that are held no more
         if len(self._pipes) < _MOST_PIPES:
             self._next = self._make_pipes()
 
@@ -232,9 +230,7 @@ class RunOutput:
     def look(self) -> None:
         """Take what came in a pause, and be told again from now on."""
         for pipe in self._pipes:
-            if not pipe.held:
-                pipe.read_all()
-            pipe.arm()
+            pipe.take()
 
     def arm(self) -> None:
         for pipe in self._pipes:
@@ -249,11 +245,12 @@ class RunOutput:
 class _Pipe:
     """One stream of a run, until nobody can write any more."""
 
-    __slots__ = ("_known", "_owner", "_parts", "_text", "armed", "descriptor", "name", "run")
+    __slots__ = ("_known", "_owner", "_parts", "_quick", "_text", "armed", "descriptor", "name", "run")
 
     def __init__(self, owner: KernelOutput, run: RunOutput, name: StreamName, descriptor: int) -> None:
         self._owner = owner
         self._known = False  # to epoll
+        self._quick = False
         self._parts: deque[str | int] = deque()
         self._text = MarkedText(owner.mark)
         self.run = run
@@ -276,11 +273,17 @@ class _Pipe:
             self._known = True
 
     def serve(self) -> None:
+        """There is something to read: take it now from a writer that is quick, and else with what comes next."""
         self.armed = False
-        if self.read() >= _BULK:
-            self.arm()
-        elif self.descriptor >= 0:
+        if self._quick:
+            self.take()
+        else:
             self._owner.pause(self.run)
+
+    def take(self) -> None:
+        if not self.held:
+            self._quick = self.read() >= _BULK
+        self.arm()
 
     def disarm(self) -> None:
         """Be told nothing for a while."""
