@@ -116,6 +116,13 @@ class ForkServers:
             self.problem = f"kernels are started without a fork server: {stale}"
         self.drop()
 
+    def close(self) -> None:
+        """End the server, and the start of one. Nothing is to be asked for afterwards."""
+        self._off = True
+        if self._starting is not None:
+            self._starting.cancel()
+        self.drop()
+
     def drop(self) -> None:
         """End the server. Another is started when one is asked for."""
         server, self._server = self._server, None
@@ -187,10 +194,12 @@ class ForkStarter:
             self._timer.cancel()
         if self._preparing is not None:
             self._preparing.cancel()
+        self._rest()
+        self._servers.close()
         try:
             await self._tasks.__aexit__(kind, exc, trace)
         finally:
-            self._rest()
+            self._rest()  # a task may have come to its end before it heard of its cancellation
 
     @property
     def warnings(self) -> tuple[str, ...]:

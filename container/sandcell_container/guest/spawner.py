@@ -64,6 +64,7 @@ AGAIN_MS = 5  # until the next look, when processes came and went during every s
 IDLE_MS = 5  # without work for so long, a keeper is made in advance
 SCANS = 5
 SPARE_FILES = 16
+LAST_WORDS = 64  # messages that are heard of a keeper after its end
 # what a keeper says of a job or call, and the numbers that follow: i whole, f any
 KEEPER_WORDS = {"started": "i", "exit": "iiffi", "settled": "", "killed": "i"}
 DEFAULT_PATH = b"/usr/local/bin:/usr/bin:/bin"
@@ -182,9 +183,10 @@ def descendants(of: int) -> list[int]:
     return found
 
 
-def has_ended(pidfd: int) -> bool:
+def is_readable(fd: int) -> bool:
+    """Tell whether there is something to read, or nothing more to come; of a pidfd, whether the process has ended."""
     poll = select.poll()
-    poll.register(pidfd, select.POLLIN)
+    poll.register(fd, select.POLLIN)
     return bool(poll.poll(0))
 
 
@@ -217,6 +219,16 @@ class Channel:
             self.sock.sendmsg([message], rights)
         except (BrokenPipeError, ConnectionResetError):
             return  # the next receive says that the other end is gone
+
+    def offer(self, message: bytes) -> bool:
+        """Send without waiting; False when the other end has left too much unread."""
+        try:
+            self.sock.send(message, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # the next receive says that the other end is gone
+        return True
 
     def receive(self) -> tuple[bytes, list[int]]:
         """Return one message and its descriptors; an empty message means that the other end is gone."""
@@ -550,7 +562,7 @@ class Marker(Owner):
     def adopt(self, fields: list[bytes], fds: list[int]) -> None:
         """What has ended already was reaped as one of nobody's, and its number may be another's."""
         tree = Tree(fields[0].decode())
-        if len(fds) < 2 or has_ended(fds[0]):
+        if len(fds) < 2 or is_readable(fds[0]):
             self.channel.send(f"failed {tree.job} {errno.ESRCH} adopt")
             return
         tree.root, tree.mark = int(fields[1]), f"uts:[{os.fstat(fds[1]).st_ino}]"
@@ -815,8 +827,9 @@ class Relay:
             kept.kills[rest[0]] = time.monotonic() + int(rest[1]) / 1000 + HARD_S + 1
         elif verb == "pids":
             kept.lists.add(rest[0])
-        if self.by_fd.get(kept.channel.fd) is kept:  # else it has ended, and `settle` answers for it
-            kept.channel.send_bytes(message)
+        # One that has ended is answered for by `settle`; one that takes nothing any more is ended, and then that too.
+        if self.by_fd.get(kept.channel.fd) is kept and not kept.channel.offer(message):
+            signal_process(kept.pid, signal.SIGKILL)
 
     def start(self, job: str, message: bytes, fds: list[int], *, is_server: bool) -> None:
         try:
@@ -846,18 +859,23 @@ class Relay:
 
     # events
 
-    def relay(self, kept: Kept) -> bool:
-        """Take one message of a keeper; False when it has no more to say."""
+    def hang_up(self, kept: Kept) -> None:
+        """Take no more of a keeper: it has closed its end, or it has ended and another may have a copy of that."""
+        if self.by_fd.get(kept.channel.fd) is kept:
+            del self.by_fd[kept.channel.fd]
+            self.poll.unregister(kept.channel.fd)
+            kept.channel.sock.close()
+
+    def relay(self, kept: Kept) -> None:
+        """Take one message of a keeper."""
         message, fds = kept.channel.receive()
         close_all(fds)
         if kept.pidfd >= 0 and message and not kept.believe(message):
             signal_process(kept.pid, signal.SIGKILL)
-            return True
+            return
         if not message:
-            if self.by_fd.pop(kept.channel.fd, None):
-                self.poll.unregister(kept.channel.fd)
-                kept.channel.sock.close()
-            return False
+            self.hang_up(kept)
+            return
         verb, *rest = message.decode().split(" ")
         if verb == "started":
             kept.root = int(rest[1])
@@ -873,7 +891,6 @@ class Relay:
         if verb in ("settled", "failed") or (verb == "exit" and rest[-1] == "1"):
             kept.done = True
             self.jobs.pop(kept.job, None)
-        return True
 
     def reap(self) -> None:
         while True:
@@ -896,8 +913,10 @@ class Relay:
         if self.by_pidfd.pop(kept.pidfd, None):
             self.poll.unregister(kept.pidfd)
             os.close(kept.pidfd)
-        while self.by_fd.get(kept.channel.fd) is kept and self.relay(kept):
-            continue
+        for _ in range(LAST_WORDS):
+            if self.by_fd.get(kept.channel.fd) is kept and is_readable(kept.channel.fd):
+                self.relay(kept)
+        self.hang_up(kept)
         if kept is self.spare:
             self.spare = None
         if kept.job and not kept.done:

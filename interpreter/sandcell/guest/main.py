@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import math
 import signal
 import time
 from contextlib import AsyncExitStack
@@ -39,7 +40,9 @@ __all__ = ["serve"]
 
 log = logging.getLogger(__name__)
 
-_ROOMY = 2**30  # bytes; what is preloaded takes some 80 MiB, and 30 for each further kernel
+# What a sandbox may have, for a fork server and a kernel that wait there: they are not to use up what user code was given.
+_ROOM_TO_FORK = {"memory": 512 * 2**20, "pids": 100}
+_ROOM_TO_PRELOAD = {"memory": 2**30}
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -118,19 +121,17 @@ async def _make_starter(
     plain = PlainStarter(
         spawner, python=boot.python, runtime_dir=boot.runtime_dir, timeout=config.kernel_start_timeout
     )
-    if not config.fork_linger:
+    if not config.fork_linger or not _has_room(boot, _ROOM_TO_FORK):
         return plain
     plan = ServerPlan.of(boot, spawner_program.__file__)
-    preload = tuple(config.preload.split()) if _is_roomy(boot) else ()
+    preload = tuple(config.preload.split()) if _has_room(boot, _ROOM_TO_PRELOAD) else ()
     return await held.enter_async_context(
         ForkStarter(spawner, plan, plain, preload=preload, linger=config.fork_linger)
     )
 
 
-def _is_roomy(boot: GuestBoot) -> bool:
-    """Tell whether libraries that no code has asked for may take up memory here."""
-    limit: int | None = boot.limits.get("memory")
-    return limit is None or limit >= _ROOMY
+def _has_room(boot: GuestBoot, needed: dict[str, int]) -> bool:
+    return all((boot.limits.get(name) or math.inf) >= amount for name, amount in needed.items())
 
 
 def _make_leases(boot: GuestBoot, config: Config, executions: Executions) -> Leases:
