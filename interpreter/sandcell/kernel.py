@@ -77,6 +77,7 @@ class Kernel:
         starter: KernelStarter,
         request: KernelRequest,
         *,
+        owner: str,
         config: Config,
         memory: MemoryLimit | None,
         tasks: asyncio.TaskGroup,
@@ -84,14 +85,16 @@ class Kernel:
     ) -> Kernel:
         """Start a kernel and return it once its output is sure to arrive. Cancelling ends it.
 
-        `memory` is what it may have, None where nobody knows.
+        `owner` is the id of its context. `memory` is what it may have, None where nobody knows.
 
         Raises:
             InvalidRequest (CWD_NOT_FOUND): as the starter.
             Unavailable (START_FAILED, START_TIMEOUT): as the starter, or it died before it said welcome.
         """
         kills = count_oom_kills()
-        kernel = cls(await starter.start(request), config, tasks, memory=memory, kills=kills)
+        started = await starter.start(request)
+        started.job.owner = owner
+        kernel = cls(started, config, tasks, memory=memory, kills=kills)
         try:
             await kernel._connect(on_message)
         except BaseException:

@@ -140,6 +140,7 @@ class KernelLife:
             return await Kernel.open(
                 shop.starter,
                 self._request,
+                owner=self._name,
                 config=shop.config,
                 memory=limit_of(self._request.memory, shop.memory),
                 tasks=shop.tasks,

@@ -8,7 +8,7 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.container.conftest import BASE_ENV, MODES, PYTHON, Place
+from tests.container.conftest import BASE_ENV, MODES, PYTHON, UNPRIVILEGED, Place
 
 from sandcell_container.errors import ErrorCode, SandcellError
 from sandcell_container.guest.spawn import Job, JobExit, Spawner, Start
@@ -457,3 +457,43 @@ async def limit_files(place: Place, count: int) -> None:
     """What the seccomp filter of an engine forbids: user code lowers the limit of PID 1."""
     code = f"import resource; resource.prlimit(1, resource.RLIMIT_NOFILE, ({count}, {count}))"
     assert (await run(place, Start(argv=(PYTHON, "-c", code), env=BASE_ENV, cwd="/"))).code == 0
+
+
+# --- terminals
+
+
+async def test_a_terminal_controls_what_is_started_on_it(place: Place) -> None:
+    ours, theirs = os.openpty()
+    text = "read line < /dev/tty; echo $line $$ $(ps -o tpgid= -p $$) >&2; exit 3"
+    try:
+        if place.mode == "marks" and os.getuid() == 0:
+            os.fchown(theirs, UNPRIVILEGED, UNPRIVILEGED)
+        os.write(ours, b"typed\n")
+        job = await place.spawner.start(shell(place, text, terminal=theirs))
+        ended = await job.wait()
+        said = os.read(ours, 2**16)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert os.waitstatus_to_exitcode(ended.status) == 3
+    assert said == b"typed\r\ntyped %d %d\r\n" % (job.pid, job.pid)
+
+
+# --- what there is
+
+
+async def test_every_process_is_told_with_what_it_belongs_to(place: Place) -> None:
+    mine, end = await wait_until_it_says(place, "setsid sleep 60 & (setsid sleep 60 &); echo on; wait")
+    ours, other_end = await wait_until_it_says(place, "echo on; exec sleep 60")
+    assert await place.spawner.processes() == []
+    mine.owner = "prc_1"
+    found = await place.spawner.processes()
+    assert sorted(found) == sorted((pid, "prc_1") for pid in await mine.pids())
+    assert len(found) == 3
+    ours.owner = "exe_1"
+    assert (ours.pid, "exe_1") in await place.spawner.processes()
+    await mine.kill_tree()
+    assert await place.spawner.processes() == [(ours.pid, "exe_1")]
+    await ours.kill_tree()
+    for fd in (end, other_end):
+        os.close(fd)

@@ -78,6 +78,7 @@ async def start_exec(
         if feed is not None:
             feed.close()
         raise
+    job.owner = exec_id
     run = Exec(exec_id, Journal(epoch, limits), job, output, kill_grace)
     if spill_dir is not None and spill_store is not None:
         for each in output:

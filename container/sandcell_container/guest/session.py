@@ -356,6 +356,7 @@ class Sessions:
             pipes.close()
             raise
         pipes.close_write_ends()
+        shell.job.owner = session_id
         session = Session(session_id, shell, pipes, boot.epoch, self._settings)
         task = self._group.create_task(self._serve(session))
         self._tasks.add(task)

@@ -13,7 +13,7 @@ import struct
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 from sandcell_container.errors import ErrorCode, error
 from sandcell_container.guest.start import Start, encode_start, start_error
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from sandcell_container.errors import SandcellError
 
-__all__ = ["Job", "JobExit", "Scope", "Spawner", "Start"]
+__all__ = ["Job", "JobExit", "OwnedProcess", "Scope", "Spawner", "Start"]
 
 Scope = Literal["process", "group", "tree"]
 
@@ -45,12 +45,24 @@ class JobExit:
     at: float
 
 
+class OwnedProcess(NamedTuple):
+    """One process of the sandbox, and the id of what it belongs to."""
+
+    pid: int
+    owner: str
+
+
 class Job:
-    """One started process and the tree of all that descends from it."""
+    """One started process and the tree of all that descends from it.
+
+    `owner` is the id of the context, command, session, process or terminal that it was started for: whoever starts it
+    says so. Without one it is machinery of ours, which nobody is shown.
+    """
 
     def __init__(self, spawner: Spawner, job_id: str) -> None:
         loop = asyncio.get_running_loop()
         self.pid = 0
+        self.owner = ""
         self._spawner = spawner
         self._id = job_id
         self._exited: asyncio.Future[JobExit] = loop.create_future()
@@ -143,6 +155,7 @@ class Spawner:
         self._outbox: deque[tuple[bytes, list[int]]] = deque()
         self._jobs: dict[str, Job] = {}
         self._answers: dict[str, asyncio.Future[list[int]]] = {}
+        self._trees: dict[str, list[OwnedProcess]] = {}
         self._gone: asyncio.Future[None] | None = None
         self._problem: SandcellError | None = None
 
@@ -213,7 +226,12 @@ class Spawner:
 
     async def _start(self, verb: str, start: Start) -> Job:
         fields = encode_start(start)
-        stdio = ((b"0", start.stdin), (b"1", start.stdout), (b"2", start.stderr))
+        stdio = (
+            (b"0", start.stdin),
+            (b"1", start.stdout),
+            (b"2", start.stderr),
+            (b"t", start.terminal),
+        )
         fds = [fd for _, fd in stdio if fd is not None]
         try:
             return await self._begin(verb, [b"".join(n for n, fd in stdio if fd is not None), *fields], fds)
@@ -234,6 +252,22 @@ class Spawner:
             job.start_kill(0.0, lambda _: None)
             raise
         return job
+
+    async def processes(self) -> list[OwnedProcess]:
+        """Return the live processes of every job that has an owner, as numbers inside the sandbox.
+
+        Raises:
+            Gone (SANDBOX_GONE): the spawner was lost.
+        """
+        call = f"c{next(self._numbers)}"
+        found = self._trees[call] = []
+        try:
+            answer = self._expect(call, "did not answer 'trees'", self._deadline_s)
+            self.tell("trees", call)
+            await answer
+        finally:
+            del self._trees[call]
+        return found
 
     # for Job
 
@@ -366,7 +400,9 @@ class Spawner:
                     job.note_settled()
             case ["ready", _]:
                 self._answer("ready", [])
-            case ["killed" | "pids", call, *numbers]:
+            case ["tree", call, job_id, *numbers]:
+                self._note_tree(call, job_id, numbers)
+            case ["killed" | "pids" | "trees", call, *numbers]:
                 self._answer(call, [int(number) for number in numbers])
             case _:
                 self._lose(f"said {' '.join(event)[:80]!r}")
@@ -375,6 +411,11 @@ class Spawner:
         job = self._jobs.pop(job_id, None) if settled else self._jobs.get(job_id)
         if job is not None:
             job.note_exit(ended, settled=settled)
+
+    def _note_tree(self, call: str, job_id: str, numbers: list[str]) -> None:
+        job = self._jobs.get(job_id)
+        if job is not None and job.owner and call in self._trees:
+            self._trees[call] += (OwnedProcess(int(number), job.owner) for number in numbers)
 
     def _answer(self, key: str, numbers: list[int]) -> None:
         answer = self._answers.get(key)

@@ -12,7 +12,8 @@ SETTINGS: JSON `{"limits": {"memory": bytes, "pids": n, "cpus": cores}}`, each m
 
 The protocol, one message a SEQPACKET record; when the socket closes, everything ends.
 Requests, fields separated by NUL bytes (no argument, path or variable can hold one):
-  start JOB FDS CWD ARGC ARGV... ENV...  FDS: which of "012" come by SCM_RIGHTS, in order; the others are /dev/null
+  start JOB FDS CWD ARGC ARGV... ENV...  FDS: which of "012" come by SCM_RIGHTS, in order; the others are /dev/null;
+                                         or "t": a terminal, which is all three and controls the process
   server JOB FDS CWD ARGC ARGV... ENV... as `start`, of a fork server: in mode "marks" it can mark its children
   adopt JOB PID child|server             own what a fork server has forked; by SCM_RIGHTS come its pidfd and its mark,
                                          in mode "keepers" a socket to its keeper PID and the pidfd of that; see `keep`
@@ -20,6 +21,7 @@ Requests, fields separated by NUL bytes (no argument, path or variable can hold 
   signal JOB NUMBER process|group|tree
   kill JOB CALL GRACE_MS                 SIGTERM, grace, SIGKILL to the tree; no SIGTERM without a grace
   pids JOB CALL
+  trees CALL                             every tree at once, each as some `tree`
 Events, fields separated by spaces:
   ready PID
   started JOB PID | failed JOB ERRNO cwd|exec|adopt
@@ -27,6 +29,8 @@ Events, fields separated by spaces:
   settled JOB                            nothing of the tree is left, where `exit` did not say so
   killed CALL COUNT                      how many processes were signalled
   pids CALL PID...
+  tree CALL JOB PID...                   processes of one tree, more of which may follow; nothing of ours is in it
+  trees CALL                             no more of them
 """
 
 from __future__ import annotations
@@ -64,6 +68,7 @@ AGAIN_MS = 5  # until the next look, when processes came and went during every s
 IDLE_MS = 5  # without work for so long, a keeper is made in advance
 SCANS = 5
 SPARE_FILES = 16
+MOST_PIDS = 8000  # in one message, which has to fit into one record
 LAST_WORDS = 64  # messages that are heard of a keeper after its end
 # what a keeper says of a job or call, and the numbers that follow: i whole, f any
 KEEPER_WORDS = {"started": "i", "exit": "iiffi", "settled": "", "killed": "i"}
@@ -243,6 +248,14 @@ class Channel:
         return message, fds
 
 
+def tell_trees(channel: Channel, call: str, found: dict[str, list[int]]) -> None:
+    """Send the processes of each job, in as many messages as it takes."""
+    for job, members in found.items():
+        for start in range(0, len(members), MOST_PIDS):
+            channel.send(" ".join(["tree", call, job, *map(str, members[start : start + MOST_PIDS])]))
+    channel.send(f"trees {call}")
+
+
 def unfold(message: bytes, fds: list[int]) -> tuple[bytes, list[int]]:
     """Return the request that a `long` message stands for."""
     verb, _, job = message.partition(b"\0")
@@ -288,6 +301,21 @@ def find_program(name: bytes, path: bytes) -> bytes:
     raise StartFailed(errno.EACCES if denied else errno.ENOENT, "exec")
 
 
+def stdio_actions(stdio: list[int]) -> list[tuple[int, ...] | tuple[int, int, bytes, int, int]]:
+    """Return what makes `stdio` the child's 0, 1 and 2. One alone is a terminal, and all three.
+
+    The child leads a new session by then, so a terminal that it opens becomes the controlling one; one that it got
+    open would not. Its path may be another's where it was opened elsewhere, its descriptor is itself.
+    """
+    if len(stdio) == 1:
+        path = b"/proc/self/fd/%d" % stdio[0]
+        return [
+            (os.POSIX_SPAWN_OPEN, 0, path, os.O_RDWR, 0),
+            *((os.POSIX_SPAWN_DUP2, 0, number) for number in (1, 2)),
+        ]
+    return [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(stdio)]
+
+
 def launch(argv: list[bytes], env: dict[bytes, bytes], cwd: bytes, stdio: list[int]) -> int:
     """Start a program in a session of its own and return its pid.
 
@@ -300,7 +328,7 @@ def launch(argv: list[bytes], env: dict[bytes, bytes], cwd: bytes, stdio: list[i
         raise StartFailed(problem.errno or errno.EIO, "cwd") from problem
     try:
         program = find_program(argv[0], env.get(b"PATH", DEFAULT_PATH))
-        actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(stdio)]
+        actions = stdio_actions(stdio)
         return os.posix_spawn(
             program, argv, env, file_actions=actions, setsid=True, setsigmask=(), setsigdef=RESET_SIGNALS
         )
@@ -405,8 +433,8 @@ class Owner:
         job, which, cwd, count, *rest = fields
         tree, size = Tree(job.decode()), int(count)
         argv, env = rest[:size], dict(item.split(b"=", 1) for item in rest[size:])
-        stdio = [self.null] * 3
-        for number, fd in zip(which, fds, strict=False):
+        stdio = fds[:1] if which == b"t" else [self.null] * 3
+        for number, fd in zip(which.strip(b"t"), fds, strict=False):
             stdio[number - 48] = fd
         try:
             if len(fds) < len(which):
@@ -466,7 +494,7 @@ class Owner:
     def list_pids(self, fields: list[bytes], _fds: list[int]) -> None:
         tree = self.trees.get(fields[0].decode())
         found = self.members(tree) if tree else []
-        self.channel.send(" ".join(["pids", fields[1].decode(), *map(str, found)]))
+        self.channel.send(" ".join(["pids", fields[1].decode(), *map(str, found[:MOST_PIDS])]))
 
     # ends
 
@@ -550,7 +578,7 @@ class Marker(Owner):
 
     def __init__(self, channel: Channel, null: int, oom: OomScore) -> None:
         super().__init__(channel, null, oom)
-        self.verbs |= {b"server": self.start_server, b"adopt": self.adopt}
+        self.verbs |= {b"server": self.start_server, b"adopt": self.adopt, b"trees": self.list_trees}
 
     def start_server(self, fields: list[bytes], fds: list[int]) -> None:
         lend_capability(CAP_SYS_ADMIN, keep=MARKER_CAPABILITIES)
@@ -581,6 +609,14 @@ class Marker(Owner):
         tree.held = os.open("/proc/self/ns/uts", os.O_RDONLY | os.O_CLOEXEC)
         leave_room(tree.held)
         tree.mark = os.readlink("/proc/self/ns/uts")
+
+    def list_trees(self, fields: list[bytes], _fds: list[int]) -> None:
+        found = scan_marks()[0]
+        tell_trees(
+            self.channel,
+            fields[0].decode(),
+            {job: found.get(tree.mark, []) for job, tree in self.trees.items()},
+        )
 
     def members(self, tree: Tree) -> list[int]:
         return scan_marks()[0].get(tree.mark, [])
@@ -812,6 +848,9 @@ class Relay:
 
     def forward(self, message: bytes, fds: list[int]) -> None:
         verb, job, *rest = peek(message, fds)
+        if verb == "trees":
+            tell_trees(self.channel, job, self.trees())
+            return
         if verb in ("start", "server", "long"):
             self.start(job, message, fds, is_server=verb == "server")
             return
@@ -856,6 +895,18 @@ class Relay:
         self.poll.register(channel.fd, select.POLLIN)
         self.poll.register(kept.pidfd, select.POLLIN)
         channel.send(job)
+
+    def trees(self) -> dict[str, list[int]]:
+        """Return the processes of each job: those whose next keeper upwards is its own. Keepers are of nobody."""
+        parents = {pid: parent_of(pid) for pid in pids()}
+        found: dict[str, list[int]] = {}
+        for pid in parents.keys() - self.by_pid.keys():
+            above = parents[pid]
+            while above in parents and above not in self.by_pid:
+                above = parents[above]
+            if above in self.by_pid and self.by_pid[above].job:
+                found.setdefault(self.by_pid[above].job, []).append(pid)
+        return found
 
     # events
 

@@ -20,7 +20,8 @@ __all__ = ["Start", "encode_start", "start_error"]
 class Start:
     """One process to start. `argv[0]` is looked up in the PATH of `env` when it has no slash; `env` is the whole
     environment; `cwd` is absolute. The descriptors are the caller's own, who closes them when the start returned;
-    None is /dev/null. The process gets no other descriptor, and a session of its own."""
+    None is /dev/null. The process gets no other descriptor, and a session of its own. `terminal`, the slave end of a
+    PTY, is all three, none of which is given then, and becomes the one that controls the session."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -28,6 +29,7 @@ class Start:
     stdin: int | None = None
     stdout: int | None = None
     stderr: int | None = None
+    terminal: int | None = None
 
 
 def encode_start(start: Start) -> list[bytes]:
