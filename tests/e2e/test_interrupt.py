@@ -79,7 +79,8 @@ DEAF = {
 
 def begin(sandbox: Sandbox, code: str, *, until: str = "so far", **options: float) -> Execution:
     """Start code that prints a line and then waits; return when it has printed it, or `until`."""
-    whole = f"import time; kept = 'kept'; print('so far', flush=True)\n{textwrap.dedent(code)}"
+    first = "import sys, time; kept = 'kept'; sys.stdout.write('so far\\n')"  # print would write twice
+    whole = f"{first}\n{textwrap.dedent(code)}"
     live = sandbox.start_code(whole, **options)  # type: ignore[arg-type]
     next(event for event in live.follow() if isinstance(event, Stdout) and until in event.text)
     return live
