@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import socket
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ import pytest
 
 from sandcell_container.errors import ErrorCode, SandcellError
 from sandcell_container.guest.spawn import Job, Start
+from sandcell_container.guest.spawner import Channel, Kept, exit_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,6 +97,16 @@ async def test_a_keeper_that_lies_is_ended_and_harms_no_other(
     assert os.WTERMSIG((await stand_in.wait()).status) == signal.SIGKILL
     assert await other.pids() == [other.pid]
     await other.kill_tree()
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1e-05, 0.0034999999999999996, 123456.7])
+def test_the_end_of_a_job_is_told_in_words_that_are_believed(seconds: float) -> None:
+    usage = resource.struct_rusage([seconds, seconds, 2**31, *[0] * 13])
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        kept = Kept(os.getpid(), Channel(ours))
+        kept.job = "j1"
+        assert kept.believe(exit_words("j1", 11, usage, settled=True).encode())
 
 
 def other_name(own: str) -> str:

@@ -338,6 +338,12 @@ def launch(argv: list[bytes], env: dict[bytes, bytes], cwd: bytes, stdio: list[i
         os.chdir("/")
 
 
+def exit_words(job: str, status: int, usage: resource.struct_rusage, *, settled: bool) -> str:
+    """Return the event of an exit. Times have fixed points: `is_number` takes few digits, and a float may have 22."""
+    times = f"{usage.ru_utime:.6f} {usage.ru_stime:.6f}"
+    return f"exit {job} {status} {usage.ru_maxrss * 1024} {times} {settled:d}"
+
+
 class Kill:
     """A tree that is being ended: who asked, what was signalled, and until when it may take."""
 
@@ -532,10 +538,7 @@ class Owner:
     def report(self, tree: Tree, *, settled: bool) -> None:
         if tree.ended and not tree.reported:
             tree.reported = True
-            status, usage = tree.ended
-            self.channel.send(
-                f"exit {tree.job} {status} {usage.ru_maxrss * 1024} {usage.ru_utime} {usage.ru_stime} {settled:d}"
-            )
+            self.channel.send(exit_words(tree.job, *tree.ended, settled=settled))
         elif settled:
             self.channel.send(f"settled {tree.job}")
         if settled:
@@ -742,7 +745,7 @@ class Kept:
 
 
 def is_number(field: str, kind: str = "i") -> bool:
-    digits = field.replace(".", "", 1).replace("e-", "", 1) if kind == "f" else field
+    digits = field.replace(".", "", 1) if kind == "f" else field
     return digits.isascii() and digits.isdigit() and len(digits) < 20
 
 
