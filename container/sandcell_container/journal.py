@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from sandcell_container.frames import (
     FRAME_HEAD,
@@ -29,9 +29,9 @@ from sandcell_container.frames import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
-__all__ = ["LATE", "Cursor", "Entry", "FrameDecoder", "Journal", "JournalLimits", "Kind", "encode_entry"]
+__all__ = ["LATE", "Cursor", "Entry", "FrameDecoder", "Journal", "JournalLimits", "JournalReader", "Kind", "encode_entry"]
 
 log = logging.getLogger(__name__)
 
@@ -126,6 +126,8 @@ class Journal:
         self._offset = 0
         self._ended_at: int | None = None
         self._waiters: set[asyncio.Future[None]] = set()
+        self._readers: set[JournalReader] = set()
+        self._on_read: Callable[[], None] | None = None
 
     @property
     def cursor(self) -> Cursor:
@@ -145,6 +147,15 @@ class Journal:
     @property
     def ended(self) -> bool:
         return self._ended_at is not None
+
+    @property
+    def backlog(self) -> int:
+        """How many bytes the slowest of its readers has not taken yet, bookkeeping included; 0 without a reader."""
+        return max((self._cost_after(each.at) for each in self._readers), default=0)
+
+    def when_read(self, callback: Callable[[], None]) -> None:
+        """Call `callback` whenever the backlog may have become less. One callback, the last one given."""
+        self._on_read = callback
 
     def append(self, kind: int, data: bytes = b"", *, flags: int = 0, moment: float | None = None) -> Entry:
         """Add one entry and wake the followers. After `close` nothing is kept of it."""
@@ -202,16 +213,9 @@ class Journal:
 
         A slow follower holds up nobody: what it misses comes as a GAP. Cancelling leaves nothing behind.
         """
-        at = self.start if after is None else after
-        while True:
-            batch = self.read(at)
-            if batch:
-                at = Cursor(self.epoch, batch[-1].seq, batch[-1].offset)
+        with JournalReader(self, after) as reader:
+            while batch := await reader.next():
                 yield batch
-            elif self._ended_at is not None:
-                return
-            else:
-                await self.changed()
 
     def close(self) -> None:
         """Give back memory and disk, and end every follower. Twice is fine."""
@@ -230,6 +234,22 @@ class Journal:
             await waiter
         finally:
             self._waiters.discard(waiter)
+
+    # for JournalReader
+
+    def enter(self, reader: JournalReader) -> None:
+        self._readers.add(reader)
+
+    def leave(self, reader: JournalReader) -> None:
+        self._readers.discard(reader)
+        self.note_read()
+
+    def note_read(self) -> None:
+        if self._on_read is not None:
+            self._on_read()
+
+    def _cost_after(self, at: Cursor) -> int:
+        return self._offset - at.offset + (self._seq - at.seq) * _ENTRY_COST
 
     def _wake(self) -> None:
         for waiter in self._waiters:
@@ -272,6 +292,34 @@ class Journal:
     def _from_tail(self, after: int, limit: int) -> list[Entry]:
         skip = max(after - self._tail[0].seq + 1, 0)
         return _take((self._tail[i] for i in range(skip, len(self._tail))), limit)
+
+
+class JournalReader:
+    """One who follows a journal from `after` (default: its start), and is at `at`. Inside its block it counts as a reader.
+
+    A slow reader holds up nobody: what it misses comes as a GAP. But a writer may look at `Journal.backlog`.
+    """
+
+    def __init__(self, journal: Journal, after: Cursor | None = None) -> None:
+        self.at = journal.start if after is None else after
+        self._journal = journal
+
+    def __enter__(self) -> Self:
+        self._journal.enter(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._journal.leave(self)
+
+    async def next(self) -> list[Entry]:
+        """Return the next entries, when there are some; none once the end was seen. Raises as `Journal.read`."""
+        while not (batch := self._journal.read(self.at)):
+            if self._journal.ended:
+                return []
+            await self._journal.changed()
+        self.at = Cursor(self._journal.epoch, batch[-1].seq, batch[-1].offset)
+        self._journal.note_read()
+        return batch
 
 
 def _take(entries: Iterator[Entry], limit: int) -> list[Entry]:

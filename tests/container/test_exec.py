@@ -15,6 +15,7 @@ import pytest
 from sandcell_container.end import CommandEnd
 from sandcell_container.errors import ErrorCode, SandcellError
 from sandcell_container.guest.exec import Exec, start_exec
+from sandcell_container.guest.stdin_pipe import StdinPipe
 from sandcell_container.journal import Entry, Kind
 
 if TYPE_CHECKING:
@@ -50,7 +51,10 @@ async def start(place: Place, command: str | Sequence[str], **options: Any) -> E
         "kill_grace": 1.0,
         "spill_dir": None,
     }
-    return await start_exec(place.spawner, command, **settings | options)
+    settings |= options
+    if settings["stdin"] is not None:
+        settings["stdin"] = StdinPipe(settings["stdin"])
+    return await start_exec(place.spawner, command, **settings)
 
 
 async def run(place: Place, command: str | Sequence[str], **options: Any) -> Run:

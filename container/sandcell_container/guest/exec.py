@@ -7,30 +7,37 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import json
 import os
+import sys
+import termios
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from sandcell_container.end import CommandEnd, End, Truncation, end_of_status
+from sandcell_container.end import CommandEnd, End, end_of_status
 from sandcell_container.errors import SandcellError
+from sandcell_container.guest.kept_output import KeptOutput
 from sandcell_container.guest.spawn import Start
 from sandcell_container.guest.spill import Spill
-from sandcell_container.headtail import HeadTail
 from sandcell_container.journal import Journal, JournalLimits, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from sandcell_container.end import Truncation
     from sandcell_container.guest.spawn import Job, JobExit, Spawner
     from sandcell_container.guest.spill import SpillStore
+    from sandcell_container.guest.stdin_pipe import StdinPipe
 
 __all__ = ["Exec", "start_exec"]
 
 _CHUNK = 2**18
-_STREAM_LIMITS = JournalLimits(memory=2**20, disk=64 * 2**20)
+_PLAIN_PIPE = 2**16  # bytes that a pipe holds unless it is enlarged
+_LARGE_PIPE = 2**20
+_STREAM_LIMITS = JournalLimits(memory=2**22, head=2**20)
+_BEHIND = 2**20  # bytes that a follower of a stream may be behind before the command has to wait for it
 _BOOKKEEPING = 2**16
 
 _OwnCause = Literal["timeout", "killed"]
@@ -44,9 +51,9 @@ async def start_exec(
     epoch: str,
     cwd: str,
     env: Mapping[str, str],
-    stdin: bytes | None,
+    stdin: StdinPipe | None,
     timeout: float | None,
-    max_output: int,
+    max_output: int | None,
     stream: bool,
     kill_grace: float,
     spill_dir: str | None,
@@ -55,35 +62,34 @@ async def start_exec(
     """Start a command and return it; what it does goes into its journal.
 
     A text runs under `bash -c`, or `sh -c` where there is no bash; a list is the program and its arguments.
-    `env` is its whole environment. `stdin` is what it may read, None nothing. `timeout` in seconds from its start,
-    then SIGTERM and after `kill_grace` seconds SIGKILL to its tree.
-    With `stream` the journal gets output as it comes. Without, it gets each stream at the end: at most `max_output`
-    bytes of it, head, GAP and tail; the whole of what was cut is then in a file below `spill_dir`, which
-    `spill_store` makes with the user's rights (neither: it is dropped).
-    Cancelling ends what was started.
+    `env` is its whole environment. `stdin` is what it may read, closed here at its end; None is nothing. `timeout`
+    in seconds from its start, then SIGTERM and after `kill_grace` seconds SIGKILL to its tree.
 
-    Raises as `Spawner.start`.
+    Without `stream` the journal gets each stream at the end: at most `max_output` bytes of it, head, GAP and tail.
+    With `stream` it gets all as it comes, and the command waits while a follower of the journal is 1 MiB behind.
+    Either way an output of more than `max_output` bytes is, whole, in a file too, up to 64 MiB:
+    `spill_dir/exec_id.stdout` or `.stderr`, made by `spill_store` with the user's rights and named in `truncated`
+    of ENDED. Where one of the three is None there is no file.
+
+    Cancelling ends what was started. Raises as `Spawner.start`.
     """
-    output = [
-        _Output("stdout", Kind.STDOUT, None if stream else HeadTail(max_output)),
-        _Output("stderr", Kind.STDERR, None if stream else HeadTail(max_output)),
-    ]
-    limits = _STREAM_LIMITS if stream else JournalLimits(memory=2 * max_output + _BOOKKEEPING)
-    feed = None if stdin is None else _Stdin(stdin)
+    output = [_Output("stdout", Kind.STDOUT), _Output("stderr", Kind.STDERR)]
     try:
-        job = await _start(spawner, command, cwd, env, feed, output)
+        if max_output is not None:
+            for each in output:
+                spill = spill_store and spill_dir and Spill(spill_store, f"{spill_dir}/{exec_id}.{each.name}")
+                each.kept = KeptOutput(each.name, each.kind, max_output, spill=spill or None)
+        job = await _start(spawner, command, cwd, env, stdin, output)
     except BaseException:
         for each in output:
             each.close()
-        if feed is not None:
-            feed.close()
+        if stdin is not None:
+            stdin.close()
         raise
     job.owner = exec_id
-    run = Exec(exec_id, Journal(epoch, limits), job, output, kill_grace)
-    if spill_dir is not None and spill_store is not None:
-        for each in output:
-            each.spill = Spill(spill_store, f"{spill_dir}/{exec_id}.{each.name}")
-    run.begin(timeout, feed)
+    limits = _STREAM_LIMITS if stream else JournalLimits(memory=2 * (max_output or 0) + _BOOKKEEPING)
+    run = Exec(exec_id, Journal(epoch, limits), job, output, stdin=stdin, stream=stream, kill_grace=kill_grace)
+    run.begin(timeout)
     return run
 
 
@@ -92,13 +98,13 @@ async def _start(
     command: str | Sequence[str],
     cwd: str,
     env: Mapping[str, str],
-    feed: _Stdin | None,
+    stdin: StdinPipe | None,
     output: list[_Output],
 ) -> Job:
     def start(*argv: str) -> Start:
         ends = [each.write_end for each in output]
-        stdin = None if feed is None else feed.read_end
-        return Start(argv=argv, env=env, cwd=cwd, stdin=stdin, stdout=ends[0], stderr=ends[1])
+        read_end = None if stdin is None else stdin.read_end
+        return Start(argv=argv, env=env, cwd=cwd, stdin=read_end, stdout=ends[0], stderr=ends[1])
 
     try:
         if not isinstance(command, str):
@@ -110,27 +116,34 @@ async def _start(
                 raise
             return await spawner.start(start("sh", "-c", command))
     finally:
-        for each in output:
-            os.close(each.write_end)
-        if feed is not None:
-            os.close(feed.read_end)
+        if stdin is not None:
+            os.close(stdin.read_end)
 
 
 class Exec:
     """A command that was started. Its journal ends with ENDED, a CommandEnd as JSON."""
 
     def __init__(
-        self, exec_id: str, journal: Journal, job: Job, output: list[_Output], kill_grace: float
+        self,
+        exec_id: str,
+        journal: Journal,
+        job: Job,
+        output: list[_Output],
+        *,
+        stdin: StdinPipe | None,
+        stream: bool,
+        kill_grace: float,
     ) -> None:
         self.id = exec_id
         self.journal = journal
         self._job = job
         self._output = output
+        self._stdin = stdin
+        self._stream = stream
         self._kill_grace = kill_grace
         self._loop = asyncio.get_running_loop()
         self._began = time.monotonic()
         self._timer: asyncio.TimerHandle | None = None
-        self._stdin: _Stdin | None = None
         self._cause: _OwnCause | None = None
         self._exit: JobExit | None = None
         self._leftovers = 0
@@ -147,46 +160,50 @@ class Exec:
         self._end_by("killed")
         await self.wait()
 
-    def begin(self, timeout: float | None, feed: _Stdin | None) -> None:
+    def begin(self, timeout: float | None) -> None:
         """Take what comes from now on: output, the exit, the timeout."""
-        for each in self._output:
-            self._loop.add_reader(each.fd, self._on_output, each)
         if timeout is not None:
             self._timer = self._loop.call_later(timeout, self._end_by, "timeout")
-        if feed is not None:
-            self._stdin = feed
-            feed.begin(self._loop)
+        if self._stream:
+            self.journal.when_read(self._on_journal_read)
+        for each in self._output:
+            self._look_after(each)
         self._job.when_exited(self._on_exit)
 
     # output
 
-    def _on_output(self, output: _Output) -> None:
-        data = output.read(_CHUNK)
-        if data:
-            self._take(output, data)
-        elif data is not None:
+    def _look_after(self, output: _Output) -> None:
+        """Read an output as it comes, or let the command wait: the file is being made, or a follower is behind."""
+        wanted = not (self._draining or output.is_waiting or (self._stream and self._is_behind()))
+        if wanted and not output.is_read:
+            self._loop.add_reader(output.fd, self._on_output, output)
+        elif output.is_read and not wanted:
             self._loop.remove_reader(output.fd)
+        output.is_read = wanted
+
+    def _is_behind(self) -> bool:
+        return self.journal.backlog > _BEHIND
+
+    def _on_journal_read(self) -> None:
+        for each in self._output:
+            self._look_after(each)
+
+    def _on_output(self, output: _Output) -> None:
+        if data := output.read(_CHUNK):
+            self._take(output, data)
+            self._look_after(output)
 
     def _take(self, output: _Output, data: bytes) -> None:
-        if output.kept is None:
+        if self._stream:
             self.journal.append(output.kind, data)
-        elif (
-            output.spill is not None
-            and not output.is_spilled
-            and len(data) + output.kept.total > output.kept.bound
-        ):
-            self._loop.remove_reader(output.fd)  # the command waits until the file is there
-            output.waiting = data
-            output.spill.open_soon(lambda: self._on_spill_open(output))
-        else:
-            output.keep(data)
+        if output.kept is not None:
+            output.kept.take(data, partial(self._on_spill_open, output))
 
     def _on_spill_open(self, output: _Output) -> None:
-        output.begin_spill()
         if self._draining:
             self._drain(output)
         else:
-            self._loop.add_reader(output.fd, self._on_output, output)
+            self._look_after(output)
 
     # the end
 
@@ -220,16 +237,17 @@ class Exec:
             return
         self._draining = True
         for each in self._output:
-            if each.waiting is None:
+            self._look_after(each)
+            if not each.is_waiting:
                 self._drain(each)
 
     def _drain(self, output: _Output) -> None:
-        self._loop.remove_reader(output.fd)
-        left = output.capacity()  # one who got the pipe from the tree may write for ever
-        while left > 0 and output.waiting is None and (data := output.read(left)):
-            left -= len(data)
+        if output.left is None:
+            output.left = output.pending()  # no more: one who got the pipe from the tree may write for ever
+        while output.left > 0 and not output.is_waiting and (data := output.read(min(output.left, _CHUNK))):
+            output.left -= len(data)
             self._take(output, data)
-        if output.waiting is None:
+        if not output.is_waiting:
             output.close()
         if all(each.is_closed for each in self._output):
             self._finish()
@@ -255,17 +273,7 @@ class Exec:
     def _append_kept(self, output: _Output) -> Truncation | None:
         if output.kept is None:
             return None
-        cut = output.kept.finish()
-        if cut.head:
-            self.journal.append(output.kind, cut.head)
-        if not cut.is_cut:
-            return None
-        gap = {"stream": output.name, "bytes": cut.gap_bytes, "lines": cut.gap_lines, "entries": 0}
-        self.journal.append(Kind.GAP, json.dumps(gap).encode())
-        if cut.tail:
-            self.journal.append(output.kind, cut.tail)
-        path = output.spill.finish() if output.spill is not None else None
-        return Truncation(bytes=cut.gap_bytes, lines=cut.gap_lines, total_bytes=cut.total_bytes, path=path)
+        return output.kept.finish()[1] if self._stream else output.kept.finish_into(self.journal)
 
     def _how_it_ended(self) -> End:
         if self._exit is None:
@@ -282,79 +290,48 @@ def usage_of(ended: JobExit | None) -> dict[str, float]:
 
 
 class _Output:
-    """One stream: the read end of its pipe, and what is kept of it."""
+    """One stream: its pipe, and what is kept of it.
 
-    def __init__(self, name: str, kind: Kind, kept: HeadTail | None) -> None:
+    The write end stays open here: it is the exit that ends a command, and an end of file would only wake the loop.
+    """
+
+    def __init__(self, name: str, kind: Kind) -> None:
         self.name = name
         self.kind = kind
-        self.kept = kept
-        self.spill: Spill | None = None
-        self.is_spilled = False
-        self.waiting: bytes | None = None  # what was read, while the file that it goes to is made
+        self.kept: KeptOutput | None = None
+        self.is_read = False  # whether the loop reads it
+        self.left: int | None = None  # bytes to read yet, once nobody is left to write
         self.is_closed = False
         self.fd, self.write_end = os.pipe()
         os.set_blocking(self.fd, False)
 
-    def read(self, size: int) -> bytes | None:
-        """Return what is there, empty at the end of file, None where there is nothing yet."""
+    @property
+    def is_waiting(self) -> bool:
+        return self.kept is not None and self.kept.is_waiting
+
+    def read(self, size: int) -> bytes:
+        """Return what is there, empty where there is nothing."""
         try:
-            return os.read(self.fd, size)
+            data = os.read(self.fd, size)
         except BlockingIOError:
-            return None
+            return b""
+        if len(data) == _PLAIN_PIPE:
+            self._enlarge()
+        return data
 
-    def capacity(self) -> int:
-        return fcntl.fcntl(self.fd, fcntl.F_GETPIPE_SZ)
-
-    def keep(self, data: bytes) -> None:
-        if self.kept is not None:
-            self.kept.feed(data)
-        if self.is_spilled and self.spill is not None:
-            self.spill.write(data)
-
-    def begin_spill(self) -> None:
-        """The file is there: all that came so far goes into it, as nothing of that was cut yet."""
-        data, self.waiting = self.waiting, None
-        assert self.kept is not None and self.spill is not None and data is not None
-        self.is_spilled = True
-        self.spill.write(self.kept.held())
-        self.keep(data)
+    def pending(self) -> int:
+        """Return how many bytes there are to read now."""
+        return int.from_bytes(fcntl.ioctl(self.fd, termios.FIONREAD, bytes(4)), sys.byteorder)
 
     def close(self) -> None:
         if not self.is_closed:
             self.is_closed = True
             os.close(self.fd)
+            os.close(self.write_end)
 
-
-class _Stdin:
-    """The bytes that a command may read, written as it reads them."""
-
-    def __init__(self, data: bytes) -> None:
-        self._rest = memoryview(data)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self.read_end, self._fd = os.pipe()
-        os.set_blocking(self._fd, False)
-        self._write()  # most fit into the pipe: then there is nothing left to wait for
-
-    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._fd >= 0:
-            self._loop = loop
-            loop.add_writer(self._fd, self._write)
-
-    def close(self) -> None:
-        """Write no more: the command sees the end of file."""
-        if self._fd < 0:
-            return
-        if self._loop is not None:
-            self._loop.remove_writer(self._fd)
-        os.close(self._fd)
-        self._fd = -1
-
-    def _write(self) -> None:
+    def _enlarge(self) -> None:
+        """One who fills a pipe writes much: fewer turns for both sides."""
         try:
-            while self._rest:
-                self._rest = self._rest[os.write(self._fd, self._rest) :]
-        except BlockingIOError:
-            return
-        except BrokenPipeError:
-            self._rest = memoryview(b"")  # it reads no more
-        self.close()
+            fcntl.fcntl(self.fd, fcntl.F_SETPIPE_SZ, _LARGE_PIPE)
+        except OSError:
+            pass  # all pipes of the user together have what they may have

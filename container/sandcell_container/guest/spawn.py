@@ -67,6 +67,7 @@ class Job:
         self._id = job_id
         self._exited: asyncio.Future[JobExit] = loop.create_future()
         self._settled: asyncio.Future[None] = loop.create_future()
+        self._on_exit: list[Callable[[JobExit | None], None]] = []
 
     @property
     def is_settled(self) -> bool:
@@ -74,8 +75,15 @@ class Job:
         return self._settled.done()
 
     def when_exited(self, callback: Callable[[JobExit | None], None]) -> None:
-        """Call `callback` from the loop once the process was reaped, with None when the spawner was lost before."""
-        self._exited.add_done_callback(lambda done: callback(None if done.exception() else done.result()))
+        """Call `callback` once the process was reaped, with None when the spawner was lost before.
+
+        From the loop, and from where the news comes in: a turn of the loop costs a short command a hundredth.
+        """
+        if self._exited.done():
+            done = self._exited
+            asyncio.get_running_loop().call_soon(lambda: callback(None if done.exception() else done.result()))
+        else:
+            self._on_exit.append(callback)
 
     async def wait(self) -> JobExit:
         """Return how the started process ended, once it was reaped. Cancelling leaves it running.
@@ -130,14 +138,22 @@ class Job:
             self.note_settled()
         if not self._exited.done():
             self._exited.set_result(ended)
+            self._tell_exit(ended)
 
     def note_settled(self) -> None:
         if not self._settled.done():
             self._settled.set_result(None)
 
     def note_lost(self, problem: SandcellError) -> None:
-        _fail(self._exited, problem)
         _fail(self._settled, problem)
+        if not self._exited.done():
+            _fail(self._exited, problem)
+            self._tell_exit(None)
+
+    def _tell_exit(self, ended: JobExit | None) -> None:
+        callbacks, self._on_exit = self._on_exit, []
+        for each in callbacks:
+            each(ended)
 
 
 class Spawner:

@@ -13,6 +13,7 @@ from msgspec import UnsetType
 from sandcell.environment import merge_env
 from sandcell_container.errors import ErrorCode, error
 from sandcell_container.guest.exec import start_exec
+from sandcell_container.guest.stdin_pipe import StdinPipe
 from sandcell_container.ids import check_id, new_id
 
 if TYPE_CHECKING:
@@ -139,9 +140,9 @@ class Commands:
             epoch=boot.epoch,
             cwd=os.path.join(boot.workdir, body.cwd) if body.cwd else boot.workdir,
             env=merge_env(boot.base_env, body.env),
-            stdin=body.stdin,
+            stdin=None if body.stdin is None else StdinPipe(body.stdin),
             timeout=self._timeout(body.timeout),
-            max_output=self._max_output(body.max_output),
+            max_output=self._max_output(body),
             stream=body.stream,
             kill_grace=config.kill_grace,
             spill_dir=f"{boot.home}/{SPILL_FOLDER}",
@@ -160,15 +161,15 @@ class Commands:
             )
         return asked
 
-    def _max_output(self, asked: int | None) -> int:
-        limit = self._config.max_output_limit
+    def _max_output(self, body: ExecRequest) -> int | None:
+        asked, limit = body.max_output, self._config.max_output_limit
         if asked is not None and not 0 < asked <= limit:
             raise error(
                 ErrorCode.INVALID_ARGUMENT,
                 f"max_output={asked} is not between 1 and {limit}",
                 details={"field": "max_output"},
             )
-        return self._config.max_output if asked is None else asked
+        return self._config.max_output if asked is None and not body.stream else asked
 
     def _forget_old(self) -> None:
         """Keep the newest ended commands within bounds, and of older ones that they ran.

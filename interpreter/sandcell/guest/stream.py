@@ -11,6 +11,7 @@ from tornado.iostream import StreamClosedError
 
 from sandcell.failure import failure_of
 from sandcell_container.frames import Cursor, Entry, Kind, encode_entry
+from sandcell_container.journal import JournalReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,14 +76,15 @@ async def _follow(
     # Head and first entries go together; but a client has to know soon that its request was taken.
     head = asyncio.get_running_loop().call_later(HEAD_AFTER_S, handler.flush)
     try:
-        async for batch in journal.follow(after):
-            head.cancel()
-            data = b"".join(map(encode, batch))
-            if journal.ended and batch[-1].seq == journal.cursor.seq:
-                handler.finish(data)
-                return
-            handler.write(data)
-            await handler.flush()
+        with JournalReader(journal, after) as reader:
+            while batch := await reader.next():
+                head.cancel()
+                data = b"".join(map(encode, batch))
+                if journal.ended and batch[-1].seq == journal.cursor.seq:
+                    handler.finish(data)
+                    return
+                handler.write(data)
+                await handler.flush()
     finally:
         head.cancel()
     handler.finish()
