@@ -31,7 +31,17 @@ from sandcell_container.frames import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
-__all__ = ["LATE", "Cursor", "Entry", "FrameDecoder", "Journal", "JournalLimits", "JournalReader", "Kind", "encode_entry"]
+__all__ = [
+    "LATE",
+    "Cursor",
+    "Entry",
+    "FrameDecoder",
+    "Journal",
+    "JournalLimits",
+    "JournalReader",
+    "Kind",
+    "encode_entry",
+]
 
 log = logging.getLogger(__name__)
 

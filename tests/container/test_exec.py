@@ -16,7 +16,7 @@ from sandcell_container.end import CommandEnd
 from sandcell_container.errors import ErrorCode, SandcellError
 from sandcell_container.guest.exec import Exec, start_exec
 from sandcell_container.guest.stdin_pipe import StdinPipe
-from sandcell_container.journal import Entry, Kind
+from sandcell_container.journal import Entry, JournalReader, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -108,6 +108,41 @@ async def test_streamed_output_comes_before_the_end(place: Place) -> None:
     assert [entry.data for entry in await anext(following)] == [b"first\n"]
     (place.outside / "go").touch()
     assert next(entry.data for entry in await anext(following)) == b"second\n"
+
+
+async def test_a_stream_waits_for_who_reads_it_and_loses_nothing(place: Place) -> None:
+    size = 30_000_000
+    command = await start(place, f"head -c {size} /dev/zero; touch done", stream=True, max_output=None)
+    with JournalReader(command.journal) as reader:
+        read, most = 0, 0
+        while batch := await reader.next():
+            await asyncio.sleep(
+                0
+            )  # whoever reads takes its time: the command may go on, and does not come far
+            most = max(most, command.journal.backlog)
+            assert read > size - 2**22 or not (place.outside / "done").exists()
+            read += sum(len(entry.data) for entry in batch if entry.kind == Kind.STDOUT)
+            assert all(entry.kind != Kind.GAP for entry in batch)
+    assert read == size
+    assert most < 2**22
+    assert not (await command.wait()).truncated
+
+
+async def test_a_stream_whose_reader_has_left_goes_on(place: Place) -> None:
+    command = await start(place, "head -c 30000000 /dev/zero", stream=True, max_output=None)
+    with JournalReader(command.journal) as reader:
+        await reader.next()
+    ended = await command.wait()
+    assert ended.exit_code == 0
+
+
+async def test_of_a_long_stream_there_is_a_file_too(place: Place) -> None:
+    options = {"stream": True, "max_output": 1000, "spill_dir": str(place.outside), "spill_store": Folder()}
+    done = await run(place, "seq 100000", **options)
+    whole = b"".join(b"%d\n" % number for number in range(1, 100001))
+    cut = done.end.truncated["stdout"]
+    assert done.stdout == whole and not done.gaps
+    assert cut.path is not None and content(cut.path) == whole
 
 
 async def test_it_ends_with_its_process_and_not_with_the_pipe(place: Place) -> None:

@@ -21,6 +21,7 @@ from sandcell_container.journal import (
     FrameDecoder,
     Journal,
     JournalLimits,
+    JournalReader,
     Kind,
     encode_entry,
 )
@@ -270,3 +271,20 @@ def test_a_cursor_ahead_of_the_journal_is_refused() -> None:
     with pytest.raises(SandcellError) as caught:
         journal.read(Cursor("e", 2, 1))
     assert caught.value.code == ErrorCode.STALE_CURSOR
+
+
+async def test_a_writer_can_see_how_far_its_slowest_reader_is_behind() -> None:
+    journal, told = Journal("e"), list[int]()
+    journal.when_read(lambda: told.append(journal.backlog))
+    journal.append(Kind.STDOUT, b"x" * 1000)
+    assert journal.backlog == 0  # nobody reads
+    with JournalReader(journal) as slow, JournalReader(journal) as quick:
+        assert journal.backlog >= 1000
+        await quick.next()
+        assert journal.backlog >= 1000
+        await slow.next()
+        assert journal.backlog == 0
+        journal.append(Kind.STDOUT, b"y")
+        await quick.next()
+    assert journal.backlog == 0
+    assert told[1] == 0 and told[-1] == 0

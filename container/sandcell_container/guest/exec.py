@@ -77,8 +77,8 @@ async def start_exec(
     try:
         if max_output is not None:
             for each in output:
-                spill = spill_store and spill_dir and Spill(spill_store, f"{spill_dir}/{exec_id}.{each.name}")
-                each.kept = KeptOutput(each.name, each.kind, max_output, spill=spill or None)
+                spill = _spill_of(spill_store, spill_dir, f"{exec_id}.{each.name}")
+                each.kept = KeptOutput(each.name, each.kind, max_output, spill=spill)
         job = await _start(spawner, command, cwd, env, stdin, output)
     except BaseException:
         for each in output:
@@ -88,9 +88,15 @@ async def start_exec(
         raise
     job.owner = exec_id
     limits = _STREAM_LIMITS if stream else JournalLimits(memory=2 * (max_output or 0) + _BOOKKEEPING)
-    run = Exec(exec_id, Journal(epoch, limits), job, output, stdin=stdin, stream=stream, kill_grace=kill_grace)
+    run = Exec(
+        exec_id, Journal(epoch, limits), job, output, stdin=stdin, stream=stream, kill_grace=kill_grace
+    )
     run.begin(timeout)
     return run
+
+
+def _spill_of(store: SpillStore | None, folder: str | None, name: str) -> Spill | None:
+    return None if store is None or folder is None else Spill(store, f"{folder}/{name}")
 
 
 async def _start(
@@ -227,7 +233,9 @@ class Exec:
 
     def _on_killed(self, count: int | None) -> None:
         """The answer to a kill: the tree is gone, or holds a process that cannot die."""
-        if count is not None:
+        if count == 0:
+            self._cause = None  # it had ended by itself before
+        elif count is not None:
             self._leftovers = count - (self._cause is not None)  # the command itself is no leftover
         self._drain_all()
 

@@ -50,9 +50,7 @@ class KeptOutput:
         cut = self._kept.finish()
         if not cut.is_cut:
             return cut, None
-        said = Truncation(
-            bytes=cut.gap_bytes, lines=cut.gap_lines, total_bytes=cut.total_bytes, path=path
-        )
+        said = Truncation(bytes=cut.gap_bytes, lines=cut.gap_lines, total_bytes=cut.total_bytes, path=path)
         return cut, said
 
     def finish_into(self, journal: Journal) -> Truncation | None:

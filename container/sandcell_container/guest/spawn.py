@@ -81,7 +81,9 @@ class Job:
         """
         if self._exited.done():
             done = self._exited
-            asyncio.get_running_loop().call_soon(lambda: callback(None if done.exception() else done.result()))
+            asyncio.get_running_loop().call_soon(
+                lambda: callback(None if done.exception() else done.result())
+            )
         else:
             self._on_exit.append(callback)
 

@@ -76,7 +76,7 @@ class StdinPipe:
         if self._is_ended:
             self._hang_up()
         else:
-            self._rest_from_waiting()
+            self._stop_waiting()
         self._wake()
 
     def _wait(self) -> None:
@@ -84,14 +84,14 @@ class StdinPipe:
             self._is_waiting = True
             asyncio.get_running_loop().add_writer(self._fd, self._write)
 
-    def _rest_from_waiting(self) -> None:
+    def _stop_waiting(self) -> None:
         if self._is_waiting:
             self._is_waiting = False
             asyncio.get_running_loop().remove_writer(self._fd)
 
     def _hang_up(self) -> None:
         if self._fd >= 0:
-            self._rest_from_waiting()
+            self._stop_waiting()
             os.close(self._fd)
             self._fd = -1
 
