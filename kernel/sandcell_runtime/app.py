@@ -23,6 +23,8 @@ from sandcell_runtime.outlet import Outlet
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from zmq.eventloop.zmqstream import ZMQStream
+
     from sandcell_runtime.streams import KernelStream
 
 __all__ = ["make_app"]
@@ -37,11 +39,19 @@ _CONFIG = Config(
         "IPCompleter": {"use_jedi": False},
     }
 )
-_MORE = int(zmq.SNDMORE)  # arithmetic with the enum costs more than to send
+# arithmetic with the enums costs more than to send
+_MORE = int(zmq.SNDMORE)
+_READABLE = int(zmq.POLLIN)
 
 
 class QuickSocket(zmq.Socket[bytes]):
-    """A socket that sends the frames of a message without asking of each what else it could be."""
+    """A publisher that sends the frames of a message without asking of each what else it could be.
+
+    While it sends, libzmq takes notice of subscriptions, and then its descriptor tells nobody of them: whoever waits at
+    that would never say welcome. So `listener` is told here.
+    """
+
+    listener: ZMQStream | None = None
 
     def send_multipart(  # type: ignore[override]  # nobody here tracks
         self,
@@ -55,6 +65,14 @@ class QuickSocket(zmq.Socket[bytes]):
         for part in parts:
             send(self, part, flags | _MORE, copy)
         send(self, last, flags, copy)
+        if self.listener is not None and cast("int", self.get(zmq.EVENTS)) & _READABLE:
+            self.listener.flush(zmq.POLLIN)
+
+
+class _PublishingThread(IOPubThread):
+    def __init__(self, publisher: QuickSocket, **options: Any) -> None:
+        super().__init__(publisher, **options)
+        publisher.listener = self._xpub_stream
 
 
 class KernelApp(IPKernelApp):
@@ -107,7 +125,7 @@ class KernelApp(IPKernelApp):
         publisher.setsockopt(zmq.SNDHWM, _SEND_QUEUE)
         self.iopub_port = self._bind_socket(publisher, self.iopub_port)
         self.configure_tornado_logger()
-        self.iopub_thread = IOPubThread(publisher, pipe=True, session=self.session)
+        self.iopub_thread = _PublishingThread(publisher, pipe=True, session=self.session)
         self.iopub_thread.start()
         atexit.unregister(self.iopub_thread.stop)  # which would come before `close`
         self.iopub_socket = self.iopub_thread.background_socket

@@ -13,12 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+import zmq
 from hypothesis import given
 from hypothesis import strategies as st
 from jupyter_client.blocking.client import BlockingKernelClient
+from tornado.ioloop import IOLoop
+from zmq.eventloop.zmqstream import ZMQStream
 
 import sandcell_runtime
 from sandcell_kernel.channels import new_connection
+from sandcell_runtime.app import QuickSocket
 from sandcell_runtime.formatters import VALUE_MIME, NotPlain, plain_value
 from sandcell_runtime.scope import CwdRefused, applied_cwd, applied_env
 
@@ -28,6 +32,26 @@ if TYPE_CHECKING:
 LAUNCHER = Path(sandcell_runtime.__file__).parent / "launch.py"
 DEADLINE_S = 30
 MAX_FRAME = 2**20
+
+
+# --- the socket that publishes
+
+
+def test_a_subscription_that_comes_while_something_is_published_is_heard() -> None:
+    loop = IOLoop(make_current=False)  # it never runs: who waits at the descriptor hears nothing here
+    with zmq.Context() as context, context.socket(zmq.XPUB, socket_class=QuickSocket) as publisher:
+        publisher.listener = ZMQStream(publisher, loop)
+        heard: list[list[bytes]] = []
+        publisher.listener.on_recv(heard.append)
+        place = f"ipc://@sandcell-test-{os.getpid()}"
+        publisher.bind(place)
+        with context.socket(zmq.SUB) as subscriber:
+            subscriber.connect(place)
+            subscriber.subscribe(b"")
+            while not subscriber.poll(10):
+                publisher.send_multipart([b"news"])
+        assert heard == [[b"\x01"]]
+    loop.close(all_fds=False)
 
 
 # --- values
