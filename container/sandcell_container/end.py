@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["Cause", "CommandEnd", "End", "Truncation", "end_of_status"]
+__all__ = ["Cause", "CommandEnd", "End", "KillReport", "Truncation", "end_of_status"]
 
 Cause = Literal[
     "exited", "signaled", "killed", "timeout", "interrupted", "oom", "limit", "lost", "culled", "replaced"
@@ -58,6 +58,17 @@ class CommandEnd:
     leftovers: int = 0
     truncated: dict[str, Truncation] = field(default_factory=dict[str, Truncation])
     usage: dict[str, float] = field(default_factory=dict[str, float])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KillReport:
+    """What ending a process came to: how many processes of its tree were signalled, and how many are left.
+
+    What is left cannot die now: it waits inside the kernel, or runs with another user's rights.
+    """
+
+    killed: int = 0
+    survived: int = 0
 
 
 def end_of_status(

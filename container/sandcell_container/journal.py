@@ -17,6 +17,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from sandcell_container.descriptors import leave_room
 from sandcell_container.frames import (
     FRAME_HEAD,
     LATE,
@@ -68,6 +69,11 @@ class _Ring:
     def __init__(self, capacity: int, folder: str | None) -> None:
         self._capacity = capacity
         self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 -- close() gives it back
+        try:
+            leave_room(self._file.fileno())
+        except OSError:
+            self._file.close()
+            raise
         self._end = 0
         self._step = min(_INDEX_STEP, capacity // 8)
         self._index: deque[tuple[int, int]] = deque()  # (seq, position) every `_step` bytes
@@ -101,6 +107,18 @@ class _Ring:
                     size += len(entry.data) + FRAME_HEAD.size
         return found
 
+    def seq_before(self, limit: int) -> int | None:
+        """Return the number of the entry behind which `limit` bytes of frames are left, or all that there are.
+
+        None where there is nothing.
+        """
+        found = None
+        for seq, position in reversed(self._index):
+            found = seq - 1
+            if self._end - position >= limit:
+                break
+        return found
+
     def close(self) -> None:
         self._file.close()
 
@@ -130,6 +148,7 @@ class Journal:
         self._tail: deque[Entry] = deque()
         self._tail_size = 0
         self._ring: _Ring | None = None
+        self._memory = self._limits.memory
         self._disk = self._limits.disk
         self._closed = False
         self._seq = 0
@@ -218,6 +237,19 @@ class Journal:
             found.insert(0, Entry(first.seq - 1, offset, Kind.GAP, 0, first.time, report))
         return found
 
+    def last(self, limit: int) -> list[Entry]:
+        """Return the newest entries, in order, at least about `limit` bytes of them where there are so many.
+
+        Not told is what is missing in front of them; what is missing between is, as `read` does.
+        """
+        at, found = Cursor(self.epoch, self._seq_before(limit), 0), list[Entry]()
+        while batch := self.read(at):
+            if batch[0].kind == Kind.GAP and not found:
+                del batch[0]
+            found += batch
+            at = Cursor(self.epoch, found[-1].seq, found[-1].offset)
+        return found
+
     async def follow(self, after: Cursor | None = None) -> AsyncIterator[list[Entry]]:
         """Yield batches of entries after `after` (default: from the start) as they come, until the end was seen.
 
@@ -226,6 +258,12 @@ class Journal:
         with JournalReader(self, after) as reader:
             while batch := await reader.next():
                 yield batch
+
+    def rest(self, memory: int) -> None:
+        """Hold at most `memory` bytes in memory from now on, where there is a disk for what is over it."""
+        if self._disk:
+            self._memory = min(self._memory, max(memory, self._head_size))
+            self._trim()
 
     def close(self) -> None:
         """Give back memory and disk, and end every follower. Twice is fine."""
@@ -268,7 +306,7 @@ class Journal:
         self._waiters.clear()
 
     def _trim(self) -> None:
-        bound = max(self._limits.memory - self._head_size, 0)
+        bound = max(self._memory - self._head_size, 0)
         while self._tail_size > bound and len(self._tail) > 1:
             entry = self._tail.popleft()
             self._tail_size -= len(entry.data) + _ENTRY_COST
@@ -290,6 +328,16 @@ class Journal:
         if self._ring is not None:
             self._ring.close()
             self._ring = None
+
+    def _seq_before(self, limit: int) -> int:
+        """Return the number of the entry behind which about `limit` bytes are left."""
+        left = limit
+        for entry in reversed(self._tail):
+            left -= len(entry.data)
+            if left <= 0:
+                return entry.seq - 1
+        found = self._ring.seq_before(left) if self._ring is not None else None
+        return found if found is not None else self._tail[0].seq - 1 if self._tail else 0
 
     def _from_head(self, after: int, limit: int) -> list[Entry]:
         return _take(iter(self._head[after:]), limit)  # the head holds entries 1, 2, 3, ...

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from sandcell_container.end import End
+from sandcell_container.end import End, KillReport
 
 __all__ = [
     "AskComplete",
@@ -20,15 +20,24 @@ __all__ = [
     "CreateContext",
     "CreateExecution",
     "CreateFront",
+    "CreateProcess",
     "ExecRequest",
     "ExecutionInfo",
     "FilePath",
+    "FoundText",
     "FrontInfo",
     "Inspection",
+    "KillProcess",
+    "KillReport",
     "ListFiles",
     "ObjectInfo",
+    "PortAnswer",
+    "ProcessInfo",
+    "ProcessStatus",
+    "Removed",
     "SandboxInfo",
     "SendInput",
+    "SendSignal",
     "Variable",
     "Variables",
 ]
@@ -195,6 +204,76 @@ class ExecRequest(Body, frozen=True, kw_only=True):
     timeout: float | UnsetType | None = UNSET
     max_output: int | None = None
     stream: bool = False
+
+
+# --- processes
+
+ProcessStatus = Literal["running", "ended"]
+
+
+class CreateProcess(Body, frozen=True, kw_only=True):
+    """POST /v1/processes, and POST /v1/sessions/{id}/processes. `timeout` None is no limit. `memory` for each process of
+    its tree. `on_full`: what happens when its journal is full of what nobody has read. `keep_record`: whether its record
+    and output outlive its end."""
+
+    command: str | tuple[str, ...]
+    id: str | None = None
+    cwd: str | None = None
+    env: dict[str, str | None] | None = None
+    timeout: float | None = None
+    stdin: bool = False
+    memory: int | None = None
+    on_full: Literal["drop_oldest", "block"] = "drop_oldest"
+    keep_record: bool = True
+
+
+class ProcessInfo(Answer, frozen=True, kw_only=True):
+    """One process. It runs until nothing of its tree is left; `end` is how the started process itself ended."""
+
+    id: str
+    command: str | tuple[str, ...]
+    cwd: str
+    pid: int
+    status: ProcessStatus
+    started_at: float
+    session_id: str | None = None
+    end: End | None = None
+    memory: int | None = None
+    warnings: tuple[str, ...] = ()  # what does not hold as asked
+
+
+class SendSignal(Body, frozen=True, kw_only=True):
+    """POST /v1/processes/{id}/signal. `signal` is a number or a name, with or without SIG."""
+
+    signal: int | str
+    scope: Literal["process", "group", "tree"] = "group"
+
+
+class KillProcess(Body, frozen=True, kw_only=True):
+    """POST /v1/processes/{id}/kill. `grace` None is the sandbox's own, 0 is none."""
+
+    grace: float | None = None
+
+
+class Removed(Answer, frozen=True, kw_only=True):
+    """How many records went."""
+
+    removed: int
+
+
+class FoundText(Answer, frozen=True, kw_only=True):
+    """The line in which a text was found; `cursor` is behind the piece of output that held it."""
+
+    stream: str
+    line: str
+    cursor: str
+
+
+class PortAnswer(Answer, frozen=True, kw_only=True):
+    """What answered on a port: `status` of HTTP where that was asked for."""
+
+    port: int
+    status: int | None = None
 
 
 # --- files

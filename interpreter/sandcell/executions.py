@@ -225,6 +225,13 @@ class Executions:
         """Return the runs, the oldest first."""
         return list(self._records.values())
 
+    def last_active(self) -> float:
+        """Return when one of them last ran, in seconds since the epoch: now, where one does."""
+        ends = [each.end for each in self._records.values()]
+        if None in ends:
+            return time.time()
+        return max((end.at for end in ends if end is not None), default=0.0)
+
     def close(self) -> None:
         """Give back every journal, and end who follows them."""
         for execution in self._records.values():

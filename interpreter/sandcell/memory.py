@@ -59,27 +59,27 @@ def limit_of(context: int | None, sandbox: int | None) -> MemoryLimit | None:
     return MemoryLimit(sandbox, _RESERVED) if sandbox is not None else None
 
 
-def check_memory(wanted: int | None) -> int | None:
-    """Return the limit in bytes that a context is to have.
+def check_memory(wanted: int | None, *, least: int = LEAST_MEMORY, who: str = "an interpreter") -> int | None:
+    """Return the limit in bytes that `who` is to have.
 
     Raises:
-        InvalidRequest (INVALID_ARGUMENT): no interpreter can live with so little.
+        InvalidRequest (INVALID_ARGUMENT): nobody of the kind can live with less than `least`.
     """
-    if wanted is not None and wanted < LEAST_MEMORY:
+    if wanted is not None and wanted < least:
         raise error(
             ErrorCode.INVALID_ARGUMENT,
-            f"memory={describe_size(wanted)} is too little for an interpreter",
-            hint=f"it needs {describe_size(LEAST_MEMORY)} at least",
+            f"memory={describe_size(wanted)} is too little for {who}",
+            hint=f"it needs {describe_size(least)} at least",
             details={"field": "memory"},
         )
     return wanted
 
 
-def warnings_of(wanted: int | None, sandbox: int | None) -> tuple[str, ...]:
-    """Return what does not hold as asked for of a context's limit, in a sandbox that has one or has none."""
+def warnings_of(wanted: int | None, sandbox: int | None, *, of: str = "context") -> tuple[str, ...]:
+    """Return what does not hold as asked for of a limit, in a sandbox that has one of its own or has none."""
     if wanted is None:
         return ()
-    told = ["memory is limited for each process of the context, not for their sum"]
+    told = [f"memory is limited for each process of the {of}, not for their sum"]
     if sandbox is not None and sandbox < wanted:
         told.append(f"the sandbox's own limit of {describe_size(sandbox)} is lower")
     return tuple(told)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -51,9 +52,8 @@ async def read_all(fd: int) -> bytes:
 async def run(place: Place, start: Start | str) -> Ran:
     begun = shell(place, start) if isinstance(start, str) else start
     read_end, write_end = os.pipe()
-    fields = {name: getattr(begun, name) for name in ("argv", "env", "cwd", "stdin", "stderr")}
     try:
-        job = await place.spawner.start(Start(**fields, stdout=write_end))
+        job = await place.spawner.start(replace(begun, stdout=write_end))
     finally:
         os.close(write_end)
     out = await read_all(read_end)
@@ -497,3 +497,54 @@ async def test_every_process_is_told_with_what_it_belongs_to(place: Place) -> No
     await ours.kill_tree()
     for fd in (end, other_end):
         os.close(fd)
+
+
+# --- beside the usual
+
+
+async def test_a_fourth_descriptor_is_handed_on_where_one_is_given(place: Place) -> None:
+    with os.fdopen(os.memfd_create("extra"), "w+b") as extra:
+        extra.write(b"from beside")
+        extra.seek(0)
+        done = await run(place, shell(place, "cat <&3; exec 3<&-; ls /proc/self/fd", extra=extra.fileno()))
+    assert done.out == b"from beside0\n1\n2\n3\n", "ls itself opens the folder as 3"
+
+
+GREEDY = "import sys; bytearray(int(sys.argv[1]))"
+FREED = "import resource; resource.setrlimit(resource.RLIMIT_DATA, (-1, -1))"
+
+
+async def test_memory_is_limited_from_the_first_instruction_on_and_for_children(place: Place) -> None:
+    limit, code = 200 * 2**20, "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:]))"
+
+    async def python(*words: str) -> int:
+        return (await run(place, shell(place, "", argv=(PYTHON, "-c", *words), memory=limit))).code
+
+    assert await python(GREEDY, str(100 * 2**20)) == 0
+    assert await python(GREEDY, str(300 * 2**20)) == 1
+    assert await python(code, PYTHON, "-c", GREEDY, str(300 * 2**20)) == 1
+    assert await python(FREED) == 1
+
+
+async def test_a_limited_start_differs_in_nothing_else(place: Place) -> None:
+    shown = (
+        "trap; ulimit -d; ps -o pid=,sid= -p $$ | tr -s ' ' | awk '{print $1 == $2}'; ls /proc/self/fd; pwd"
+    )
+    limited = await run(place, shell(place, shown, memory=200 * 2**20))
+    plain = await run(place, shown)
+    assert limited.out.replace(b"204800", b"unlimited") == plain.out
+    job = await place.spawner.start(shell(place, "setsid sleep 50 & sleep 50", memory=200 * 2**20))
+    assert await job.kill_tree() >= 1
+    assert job.is_settled
+
+
+@pytest.mark.parametrize(
+    ("program", "mode", "code"),
+    [("no-such-program", 0o755, "ENOENT"), ("./odd", 0o644, "EACCES"), ("./odd", 0o755, "ENOEXEC")],
+)
+async def test_a_limited_start_that_fails_says_why(place: Place, program: str, mode: int, code: str) -> None:
+    (place.outside / "odd").write_text("no program")
+    (place.outside / "odd").chmod(mode)
+    with pytest.raises(SandcellError) as caught:
+        await place.spawner.start(shell(place, "", argv=(program,), memory=200 * 2**20))
+    assert caught.value.details["errno"] == code

@@ -87,6 +87,10 @@ class Job:
         else:
             self._on_exit.append(callback)
 
+    def when_settled(self, callback: Callable[[], None]) -> None:
+        """Call `callback` from the loop once nothing of the tree is left, or the spawner was lost."""
+        self._settled.add_done_callback(lambda _: callback())
+
     async def wait(self) -> JobExit:
         """Return how the started process ended, once it was reaped. Cancelling leaves it running.
 
@@ -244,15 +248,17 @@ class Spawner:
 
     async def _start(self, verb: str, start: Start) -> Job:
         fields = encode_start(start)
-        stdio = (
+        named = (
             (b"0", start.stdin),
             (b"1", start.stdout),
             (b"2", start.stderr),
+            (b"3", start.extra),
             (b"t", start.terminal),
         )
-        fds = [fd for _, fd in stdio if fd is not None]
+        given = [(number, fd) for number, fd in named if fd is not None]
+        fds = [fd for _, fd in given]
         try:
-            return await self._begin(verb, [b"".join(n for n, fd in stdio if fd is not None), *fields], fds)
+            return await self._begin(verb, [b"".join(number for number, _ in given), *fields], fds)
         except _NotStarted as failed:
             raise start_error(failed.number, failed.step, start) from None
 

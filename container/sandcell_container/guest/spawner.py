@@ -12,9 +12,11 @@ SETTINGS: JSON `{"limits": {"memory": bytes, "pids": n, "cpus": cores}}`, each m
 
 The protocol, one message a SEQPACKET record; when the socket closes, everything ends.
 Requests, fields separated by NUL bytes (no argument, path or variable can hold one):
-  start JOB FDS CWD ARGC ARGV... ENV...  FDS: which of "012" come by SCM_RIGHTS, in order; the others are /dev/null;
-                                         or "t": a terminal, which is all three and controls the process
-  server JOB FDS CWD ARGC ARGV... ENV... as `start`, of a fork server: in mode "marks" it can mark its children
+  start JOB FDS MEMORY CWD ARGC ARGV... ENV...
+                                         FDS: which of "0123" come by SCM_RIGHTS, in order; without one 0 to 2 are
+                                         /dev/null, and 3 is not there; or "t": a terminal, which is 0, 1 and 2 and
+                                         controls the process. MEMORY: bytes for each process, 0 is no limit
+  server JOB ...                         as `start`, of a fork server: in mode "marks" it can mark its children
   adopt JOB PID child|server             own what a fork server has forked; by SCM_RIGHTS come its pidfd and its mark,
                                          in mode "keepers" a socket to its keeper PID and the pidfd of that; see `keep`
   long JOB                               the request, a start, is in the memfd that comes first by SCM_RIGHTS
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     import signal
     import socket
     from collections.abc import Callable, Iterable, Sequence
+    from typing import NoReturn
 else:  # the C halves: their Python wrappers import enum and selectors, 9 ms more
     import _signal as signal
     import _socket as socket
@@ -68,6 +71,14 @@ AGAIN_MS = 5  # until the next look, when processes came and went during every s
 IDLE_MS = 5  # without work for so long, a keeper is made in advance
 SCANS = 5
 SPARE_FILES = 16
+TERMINAL = -1
+NUMBERS = {
+    48: 0,
+    49: 1,
+    50: 2,
+    51: 3,
+    116: TERMINAL,
+}  # of the child's descriptors, by their names in a request
 MOST_PIDS = 8000  # in one message, which has to fit into one record
 LAST_WORDS = 64  # messages that are heard of a keeper after its end
 # what a keeper says of a job or call, and the numbers that follow: i whole, f any
@@ -262,7 +273,7 @@ def unfold(message: bytes, fds: list[int]) -> tuple[bytes, list[int]]:
     if verb != b"long":
         return message, fds
     if not fds:  # too many are open to take it: a start without its descriptors is refused as that
-        return b"start\0" + job + b"\x00012\0/\x000", []
+        return b"start\0" + job + b"\x00012\x000\0/\x000", []
     with open(fds[0], "rb") as file:
         file.seek(0)
         return file.read(), fds[1:]
@@ -301,26 +312,31 @@ def find_program(name: bytes, path: bytes) -> bytes:
     raise StartFailed(errno.EACCES if denied else errno.ENOENT, "exec")
 
 
-def stdio_actions(stdio: list[int]) -> list[tuple[int, ...] | tuple[int, int, bytes, int, int]]:
-    """Return what makes `stdio` the child's 0, 1 and 2. One alone is a terminal, and all three.
+def stdio_actions(descriptors: dict[int, int]) -> list[tuple[int, ...] | tuple[int, int, bytes, int, int]]:
+    """Return what gives the child its descriptors.
 
     The child leads a new session by then, so a terminal that it opens becomes the controlling one; one that it got
     open would not. Its path may be another's where it was opened elsewhere, its descriptor is itself.
     """
-    if len(stdio) == 1:
-        path = b"/proc/self/fd/%d" % stdio[0]
+    if TERMINAL in descriptors:
         return [
-            (os.POSIX_SPAWN_OPEN, 0, path, os.O_RDWR, 0),
+            (os.POSIX_SPAWN_OPEN, 0, path_of(descriptors[TERMINAL]), os.O_RDWR, 0),
             *((os.POSIX_SPAWN_DUP2, 0, number) for number in (1, 2)),
         ]
-    return [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(stdio)]
+    return [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in descriptors.items()]
 
 
-def launch(argv: list[bytes], env: dict[bytes, bytes], cwd: bytes, stdio: list[int]) -> int:
-    """Start a program in a session of its own and return its pid.
+def path_of(fd: int) -> bytes:
+    return b"/proc/self/fd/%d" % fd
 
-    posix_spawn, so a start costs the same whatever this process weighs (vfork); every descriptor here but the
-    three is close-on-exec. The child inherits the folder, so this process goes there and comes back.
+
+def launch(
+    argv: list[bytes], env: dict[bytes, bytes], cwd: bytes, descriptors: dict[int, int], memory: int
+) -> int:
+    """Start a program in a session of its own and return its pid. `descriptors`: its number, and which of ours it is.
+
+    posix_spawn, so a start costs the same whatever this process weighs (vfork); every descriptor here but
+    these is close-on-exec. The child inherits the folder, so this process goes there and comes back.
     """
     try:
         os.chdir(cwd)
@@ -328,7 +344,9 @@ def launch(argv: list[bytes], env: dict[bytes, bytes], cwd: bytes, stdio: list[i
         raise StartFailed(problem.errno or errno.EIO, "cwd") from problem
     try:
         program = find_program(argv[0], env.get(b"PATH", DEFAULT_PATH))
-        actions = stdio_actions(stdio)
+        if memory:
+            return launch_limited(program, argv, env, descriptors, memory)
+        actions = stdio_actions(descriptors)
         return os.posix_spawn(
             program, argv, env, file_actions=actions, setsid=True, setsigmask=(), setsigdef=RESET_SIGNALS
         )
@@ -342,6 +360,54 @@ def exit_words(job: str, status: int, usage: resource.struct_rusage, *, settled:
     """Return the event of an exit. Times have fixed points: `is_number` takes few digits, and a float may have 22."""
     times = f"{usage.ru_utime:.6f} {usage.ru_stime:.6f}"
     return f"exit {job} {status} {usage.ru_maxrss * 1024} {times} {settled:d}"
+
+
+def launch_limited(
+    program: bytes, argv: list[bytes], env: dict[bytes, bytes], descriptors: dict[int, int], memory: int
+) -> int:
+    """Do what posix_spawn does, for a process that may have `memory` bytes, and so may each that it starts.
+
+    By a fork, 2 ms slower: a limit that is set once the program runs can be outrun by a child that it forks.
+    """
+    read_end, write_end = os.pipe()
+    with open(read_end, "rb", buffering=0) as failure:
+        try:
+            pid = os.fork()
+            if pid == 0:
+                become_limited(program, argv, env, descriptors, memory, write_end)
+        finally:
+            os.close(write_end)
+        problem = failure.read()
+    if problem:
+        os.waitpid(pid, 0)
+        raise OSError(int(problem), os.strerror(int(problem)))
+    return pid
+
+
+def become_limited(
+    program: bytes,
+    argv: list[bytes],
+    env: dict[bytes, bytes],
+    descriptors: dict[int, int],
+    memory: int,
+    failure: int,
+) -> NoReturn:
+    """The life of the forked child, up to its program. `failure` is closed by that, or told why it is none."""
+    try:
+        os.setsid()
+        if TERMINAL in descriptors:
+            descriptors = dict.fromkeys(range(3), os.open(path_of(descriptors[TERMINAL]), os.O_RDWR))
+        for number, fd in descriptors.items():
+            os.dup2(fd, number)
+        for number in RESET_SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        apply_limits({"memory": memory})
+        os.execve(program, argv, env)
+    except OSError as problem:
+        os.write(failure, b"%d" % (problem.errno or errno.EIO))
+    finally:
+        os._exit(127)
 
 
 class Kill:
@@ -436,19 +502,18 @@ class Owner:
     # requests
 
     def start(self, fields: list[bytes], fds: list[int]) -> None:
-        job, which, cwd, count, *rest = fields
+        job, which, memory, cwd, count, *rest = fields
         tree, size = Tree(job.decode()), int(count)
         argv, env = rest[:size], dict(item.split(b"=", 1) for item in rest[size:])
-        stdio = fds[:1] if which == b"t" else [self.null] * 3
-        for number, fd in zip(which.strip(b"t"), fds, strict=False):
-            stdio[number - 48] = fd
+        descriptors = dict.fromkeys(() if which == b"t" else range(3), self.null)
+        descriptors |= {NUMBERS[name]: fd for name, fd in zip(which, fds, strict=False)}
         try:
             if len(fds) < len(which):
                 raise StartFailed(errno.EMFILE, "exec")
             self.make_mark(tree)
             self.oom.raise_for_child()
             try:
-                tree.root = launch(argv, env, cwd, stdio)
+                tree.root = launch(argv, env, cwd, descriptors, int(memory))
             finally:
                 self.oom.restore()
         except StartFailed as problem:

@@ -21,7 +21,9 @@ class Start:
     """One process to start. `argv[0]` is looked up in the PATH of `env` when it has no slash; `env` is the whole
     environment; `cwd` is absolute. The descriptors are the caller's own, who closes them when the start returned;
     None is /dev/null. The process gets no other descriptor, and a session of its own. `terminal`, the slave end of a
-    PTY, is all three, none of which is given then, and becomes the one that controls the session."""
+    PTY, is all three, none of which is given then, and becomes the one that controls the session. `extra` is its
+    descriptor 3, for a program of ours, which closes it before user code runs. `memory` is how many bytes it may have,
+    and each process that it starts; user code cannot take that back."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -30,10 +32,12 @@ class Start:
     stdout: int | None = None
     stderr: int | None = None
     terminal: int | None = None
+    extra: int | None = None
+    memory: int | None = None
 
 
 def encode_start(start: Start) -> list[bytes]:
-    """Return the fields of a start from CWD on. Raises as `Spawner.start` does for what is wrong with the words."""
+    """Return the fields of a start from MEMORY on. Raises as `Spawner.start` does for what is wrong with the words."""
     if not start.argv or not start.argv[0]:
         raise error(ErrorCode.INVALID_ARGUMENT, "the command names no program")
     for name in start.env:
@@ -48,7 +52,7 @@ def encode_start(start: Start) -> list[bytes]:
     cwd = _encode(start.cwd, "the folder")
     argv = [_encode(argument, "an argument") for argument in start.argv]
     env = [_encode(f"{name}={value}", f"the variable {name[:80]!r}") for name, value in start.env.items()]
-    return [cwd, b"%d" % len(argv), *argv, *env]
+    return [b"%d" % (start.memory or 0), cwd, b"%d" % len(argv), *argv, *env]
 
 
 def _encode(text: str, what: str) -> bytes:

@@ -29,6 +29,15 @@ from sandcell.guest.executions import (
 from sandcell.guest.files import FileHandler, ListFilesHandler, MakeFolderHandler, StatFileHandler
 from sandcell.guest.front_handlers import FrontChannels, FrontHandler, FrontsHandler
 from sandcell.guest.openapi import OpenApiHandler
+from sandcell.guest.process_handlers import (
+    ProcessesHandler,
+    ProcessEventsHandler,
+    ProcessHandler,
+    ProcessKillHandler,
+    ProcessSignalHandler,
+    ProcessStdinHandler,
+    ProcessWaitHandler,
+)
 from sandcell.guest.request import ApiHandler, NotFoundHandler, streamed
 from sandcell.guest.sandbox import EventsHandler, HealthHandler, InfoHandler
 
@@ -53,6 +62,13 @@ ROUTES: tuple[Route, ...] = (
     (f"/v1/executions/{_ID}/events", ExecutionEventsHandler),
     (f"/v1/executions/{_ID}/interrupt", ExecutionInterruptHandler),
     (f"/v1/executions/{_ID}/input", ExecutionInputHandler),
+    ("/v1/processes", ProcessesHandler),
+    (f"/v1/processes/{_ID}", ProcessHandler),
+    (f"/v1/processes/{_ID}/events", ProcessEventsHandler),
+    (f"/v1/processes/{_ID}/wait", ProcessWaitHandler),
+    (f"/v1/processes/{_ID}/stdin", ProcessStdinHandler),
+    (f"/v1/processes/{_ID}/signal", ProcessSignalHandler),
+    (f"/v1/processes/{_ID}/kill", ProcessKillHandler),
     ("/v1/files", FileHandler),
     ("/v1/files/list", ListFilesHandler),
     ("/v1/files/stat", StatFileHandler),

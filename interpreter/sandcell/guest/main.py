@@ -14,7 +14,7 @@ import signal
 import time
 from contextlib import AsyncExitStack
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from sandcell.config import Config
 from sandcell.context import Contexts, Executions
@@ -24,8 +24,10 @@ from sandcell.guest.app import make_server
 from sandcell.guest.commands import Commands
 from sandcell.guest.fronts import Fronts, Rooms
 from sandcell.guest.leases import Leases
+from sandcell.guest.processes import Processes
 from sandcell.guest.state import Guest
 from sandcell.starter import KernelStarter, PlainStarter
+from sandcell_container.descriptors import raise_limit
 from sandcell_container.guest import spawner as spawner_program
 from sandcell_container.guest.files import Files
 from sandcell_container.guest.session import Sessions
@@ -33,6 +35,7 @@ from sandcell_container.guest.spawn import Spawner
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Sequence
 
     from sandcell_container.guest.boot import GuestBoot
 
@@ -55,6 +58,7 @@ def serve(boot: GuestBoot, listener: socket.socket, spawner: socket.socket) -> N
     """
     config = Config.from_settings(boot.settings)
     logging.basicConfig(level=config.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    raise_limit()  # each process that runs has pipes here
     gc.freeze()  # what was imported before the fork is never garbage, and looking at it copies its pages
     with listener, spawner:
         reason = asyncio.run(_serve(boot, config, listener, spawner))
@@ -99,7 +103,9 @@ async def _furnish(
     sessions = await held.enter_async_context(Sessions(spawner, boot, config))
     rooms = Rooms(contexts=contexts, executions=executions, sessions=sessions)
     fronts = Fronts(rooms, epoch=boot.epoch, version=version("sandcell"), config=config)
-    leases = _make_leases(boot, config, executions)
+    processes = Processes(spawner, boot, config)
+    held.callback(processes.close)
+    leases = _make_leases(boot, config, (executions, processes))
     held.callback(leases.close)
     return Guest(
         boot=boot,
@@ -108,6 +114,7 @@ async def _furnish(
         contexts=contexts,
         executions=executions,
         commands=Commands(spawner, boot, config, files),
+        processes=processes,
         files=files,
         fronts=await held.enter_async_context(fronts),
         group=group,
@@ -134,12 +141,17 @@ def _has_room(boot: GuestBoot, needed: dict[str, int]) -> bool:
     return all((boot.limits.get(name) or math.inf) >= amount for name, amount in needed.items())
 
 
-def _make_leases(boot: GuestBoot, config: Config, executions: Executions) -> Leases:
+class _Room(Protocol):
+    """Something in which user code runs."""
+
+    def last_active(self) -> float:
+        """Return when some of it last ran, in seconds since the epoch: now, where some does."""
+        ...
+
+
+def _make_leases(boot: GuestBoot, config: Config, rooms: Sequence[_Room]) -> Leases:
     def quiet_for() -> float:
-        ends = [each.end for each in executions.list()]
-        if None in ends:
-            return 0.0
-        return time.time() - max((end.at for end in ends if end is not None), default=0.0)
+        return time.time() - max(room.last_active() for room in rooms)
 
     return Leases(
         epoch=boot.epoch,

@@ -10,6 +10,7 @@ import msgspec
 
 from sandcell import api
 from sandcell.guest.request import ApiHandler
+from sandcell_container.end import End
 from sandcell_container.file_info import FileInfo
 
 __all__ = ["OPERATIONS", "OpenApiHandler", "Operation", "make_document"]
@@ -19,8 +20,15 @@ BYTES = "application/octet-stream"
 
 
 @dataclass(frozen=True, slots=True)
+class OneOf:
+    """One of several types."""
+
+    kinds: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Operation:
-    """One method of one path. `body` and `answer` are a type, or the MIME type of raw bytes, or nothing."""
+    """One method of one path. `body` and `answer` are a type, OneOf several, the MIME type of raw bytes, or nothing."""
 
     method: str
     path: str
@@ -82,6 +90,34 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("get", "/v1/fronts/{id}", "One front.", api.FrontInfo),
     Operation("delete", "/v1/fronts/{id}", "End a front; its context lives."),
     Operation("post", "/v1/exec", "Run a command: its output and its end.", JOURNAL, api.ExecRequest),
+    Operation("get", "/v1/processes", "The processes.", list[api.ProcessInfo], query=("session", "status")),
+    Operation("post", "/v1/processes", "Start a process.", api.ProcessInfo, api.CreateProcess, 201),
+    Operation(
+        "delete",
+        "/v1/processes",
+        "End all that run; with `status=ended` forget those that have ended.",
+        OneOf((api.KillReport, api.Removed)),
+        query=("status",),
+    ),
+    Operation("get", "/v1/processes/{id}", "One process.", api.ProcessInfo),
+    Operation("delete", "/v1/processes/{id}", "End a process and forget it.", api.KillReport),
+    Operation(
+        "get",
+        "/v1/processes/{id}/events",
+        "Its output and its end: as they come, or with `follow=false` a page.",
+        JOURNAL,
+        query=("cursor", "follow", "stream", "limit", "tail"),
+    ),
+    Operation(
+        "get",
+        "/v1/processes/{id}/wait",
+        "Wait until it ends, says a text, or answers on a port.",
+        OneOf((End, api.FoundText, api.PortAnswer)),
+        query=("for", "timeout", "text", "port", "http"),
+    ),
+    Operation("post", "/v1/processes/{id}/stdin", "Write to it.", None, BYTES, query=("timeout", "close")),
+    Operation("post", "/v1/processes/{id}/signal", "Send a signal.", api.ProcessInfo, api.SendSignal),
+    Operation("post", "/v1/processes/{id}/kill", "End its tree.", api.KillReport, api.KillProcess),
     Operation("get", "/v1/files", "The bytes of a file.", BYTES, query=("path",)),
     Operation("head", "/v1/files", "The size of a file.", query=("path",)),
     Operation("put", "/v1/files", "Write a file.", FileInfo, BYTES, 201, query=("path", "mode")),
@@ -119,7 +155,12 @@ class OpenApiHandler(ApiHandler):
 
 def make_document() -> dict[str, Any]:
     """Return the document of OPERATIONS."""
-    types = [each for operation in OPERATIONS for each in (operation.body, operation.answer) if _typed(each)]
+    types = [
+        kind
+        for operation in OPERATIONS
+        for each in (operation.body, operation.answer)
+        for kind in _types_of(each)
+    ]
     _, components = msgspec.json.schema_components(types, ref_template=_TEMPLATE)
     paths: dict[str, dict[str, Any]] = {}
     for operation in OPERATIONS:
@@ -170,9 +211,13 @@ def _content(kind: Any) -> dict[str, Any]:
         return {"content": {"application/json": {"schema": {"type": "object"}}}}
     if isinstance(kind, str):
         return {"content": {kind: {"schema": {"type": "string", "format": "binary"}}}}
-    (schema,), _ = msgspec.json.schema_components([kind], ref_template=_TEMPLATE)
+    schemas, _ = msgspec.json.schema_components(_types_of(kind), ref_template=_TEMPLATE)
+    schema = schemas[0] if len(schemas) == 1 else {"oneOf": list(schemas)}
     return {"content": {"application/json": {"schema": schema}}}
 
 
-def _typed(kind: Any) -> bool:
-    return kind is not None and not isinstance(kind, str)
+def _types_of(kind: Any) -> tuple[Any, ...]:
+    """Return the types of a body or an answer; raw bytes and nothing have none."""
+    if kind is None or isinstance(kind, str):
+        return ()
+    return kind.kinds if isinstance(kind, OneOf) else (kind,)

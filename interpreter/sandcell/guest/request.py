@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import math
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
@@ -15,7 +16,7 @@ from sandcell.names import decode_names, encode_names
 from sandcell_container.errors import CODES, ErrorCode, SandcellError, error
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Iterable
     from types import TracebackType
 
     from sandcell.guest.state import Guest
@@ -81,14 +82,7 @@ class ApiHandler(RequestHandler):
         Raises:
             InvalidRequest: TOO_LARGE; INVALID_JSON; INVALID_ARGUMENT with the field that does not fit.
         """
-        limit = self.guest.config.max_body
-        if self._size > limit:
-            raise error(
-                ErrorCode.TOO_LARGE,
-                f"the body has {self._size} bytes, at most {limit} are taken",
-                hint="put large data into a file: PUT /v1/files?path=",
-                details={"limit": limit},
-            )
+        self._check_size()
         try:
             return decode_names(self.request.body or self._taken or b"{}", kind, lone=lone)
         except UnicodeEncodeError as problem:
@@ -100,6 +94,11 @@ class ApiHandler(RequestHandler):
         except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
             raise failure_of(problem) from problem
 
+    def raw_body(self) -> bytes:
+        """Return the body as it came. Raises InvalidRequest (TOO_LARGE)."""
+        self._check_size()
+        return self.request.body or bytes(self._taken)
+
     def flag(self, name: str, *, default: bool) -> bool:
         """Return the query's `name`, which is true or false."""
         text = self.get_query_argument(name, "true" if default else "false")
@@ -110,6 +109,34 @@ class ApiHandler(RequestHandler):
                 details={"field": name},
             )
         return text == "true"
+
+    def number(self, name: str, *, least: float = 0.0, most: float = math.inf) -> float | None:
+        """Return the query's `name` as a number within these bounds, None where it is not given."""
+        text = self.get_query_argument(name, "")
+        if not text:
+            return None
+        try:
+            given = float(text)
+        except ValueError:
+            given = math.nan
+        if not least <= given <= most:
+            raise error(
+                ErrorCode.INVALID_ARGUMENT,
+                f"{name}={text[:40]} is no number from {least:g} to {most:g}",
+                details={"field": name},
+            )
+        return given
+
+    def choice(self, name: str, known: Iterable[str], *, default: str = "") -> str:
+        """Return the query's `name`, which is one of `known`, or `default`."""
+        text = self.get_query_argument(name, default)
+        if text != default and text not in known:
+            raise error(
+                ErrorCode.INVALID_ARGUMENT,
+                f"{name}={text[:40]} is none of {', '.join(known)}",
+                details={"field": name},
+            )
+        return text
 
     def reply(self, answer: object, *, status: int = 200) -> None:
         """Send `answer` as JSON."""
@@ -161,6 +188,16 @@ class ApiHandler(RequestHandler):
             log.debug("refused request=%s path=%s: %s", self.request_id, self.request.path, value)
         else:
             log.error("failed request=%s path=%s", self.request_id, self.request.path, exc_info=value)
+
+    def _check_size(self) -> None:
+        limit = self.guest.config.max_body
+        if self._size > limit:
+            raise error(
+                ErrorCode.TOO_LARGE,
+                f"the body has {self._size} bytes, at most {limit} are taken",
+                hint="put large data into a file: PUT /v1/files?path=",
+                details={"limit": limit},
+            )
 
     def _failure(self, status: int, exc_info: Any) -> SandcellError:
         value = exc_info[1] if exc_info else None

@@ -11,6 +11,7 @@ from sandcell.context import Contexts, Executions
 from sandcell.guest.commands import Commands
 from sandcell.guest.fronts import Fronts
 from sandcell.guest.leases import Leases
+from sandcell.guest.processes import Processes
 from sandcell_container.guest.boot import GuestBoot
 from sandcell_container.guest.files import Files
 
@@ -27,6 +28,7 @@ class Guest:
     contexts: Contexts
     executions: Executions
     commands: Commands
+    processes: Processes
     files: Files
     fronts: Fronts
     group: asyncio.TaskGroup

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tornado.iostream import StreamClosedError
 
@@ -30,11 +30,17 @@ _BINARY = {Kind.STDOUT, Kind.STDERR, Kind.MESSAGE}
 
 
 async def send_journal(
-    handler: ApiHandler, journal: Journal, *, after: Cursor | None = None, follow: bool = True
+    handler: ApiHandler,
+    journal: Journal,
+    *,
+    after: Cursor | None = None,
+    follow: bool = True,
+    wanted: Callable[[Entry], bool] | None = None,
+    sent: Callable[[Cursor], None] | None = None,
 ) -> None:
     """Send the entries after `after` as they come, until the journal's end; without `follow` what is there now.
 
-    Each batch is written at once, and head, frames and end together where the journal has ended by then. A
+    `wanted` leaves others out. `sent` is told how far the connection has taken what there is. Each batch is written at once, and head, frames and end together where the journal has ended by then. A
     fault after the head becomes an ERROR frame. Cancelled when the client goes; that is swallowed here,
     because then nobody waits for this answer any more.
     """
@@ -44,7 +50,7 @@ async def send_journal(
     handler.cancel_when_client_goes()
     try:
         if follow:
-            await _follow(handler, journal, after or journal.start, encode)
+            await _follow(_Taker(handler, encode, wanted, sent), journal, after or journal.start)
         else:
             _send_present(handler, journal, after or journal.start, encode)
     except asyncio.CancelledError:
@@ -70,21 +76,34 @@ def journal_headers(handler: ApiHandler, epoch: str) -> Callable[[Entry], bytes]
     return encode_entry
 
 
-async def _follow(
-    handler: ApiHandler, journal: Journal, after: Cursor, encode: Callable[[Entry], bytes]
-) -> None:
+class _Taker(NamedTuple):
+    """Who follows, and what of it."""
+
+    handler: ApiHandler
+    encode: Callable[[Entry], bytes]
+    wanted: Callable[[Entry], bool] | None
+    sent: Callable[[Cursor], None] | None
+
+    def frames(self, batch: list[Entry]) -> bytes:
+        return b"".join(map(self.encode, batch if self.wanted is None else filter(self.wanted, batch)))
+
+
+async def _follow(taker: _Taker, journal: Journal, after: Cursor) -> None:
+    handler = taker.handler
     # Head and first entries go together; but a client has to know soon that its request was taken.
     head = asyncio.get_running_loop().call_later(HEAD_AFTER_S, handler.flush)
     try:
         with JournalReader(journal, after) as reader:
             while batch := await reader.next():
                 head.cancel()
-                data = b"".join(map(encode, batch))
+                data = taker.frames(batch)
                 if journal.ended and batch[-1].seq == journal.cursor.seq:
                     handler.finish(data)
                     return
                 handler.write(data)
                 await handler.flush()
+                if taker.sent is not None:
+                    taker.sent(reader.at)
     finally:
         head.cancel()
     handler.finish()
