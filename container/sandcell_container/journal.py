@@ -168,6 +168,15 @@ class Journal:
         """The place before the first entry."""
         return Cursor(self.epoch, 0, 0)
 
+    def place_before(self, size: int) -> Cursor:
+        """Return the place before the newest entries that have `size` bytes together, of those in memory."""
+        seq, offset = self._seq, self._offset
+        for entry in reversed(self._tail):
+            if self._offset - offset >= size:
+                break
+            seq, offset = entry.seq - 1, entry.offset - len(entry.data)
+        return Cursor(self.epoch, seq, offset)
+
     @property
     def memory(self) -> int:
         """How many bytes it holds in memory, bookkeeping included: its bound and one entry at most."""

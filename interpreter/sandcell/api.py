@@ -21,6 +21,7 @@ __all__ = [
     "CreateExecution",
     "CreateFront",
     "CreateProcess",
+    "CreateTerminal",
     "ExecRequest",
     "ExecutionInfo",
     "FilePath",
@@ -31,13 +32,16 @@ __all__ = [
     "KillReport",
     "ListFiles",
     "ObjectInfo",
+    "OsProcess",
     "PortAnswer",
     "ProcessInfo",
     "ProcessStatus",
     "Removed",
+    "ResizeTerminal",
     "SandboxInfo",
     "SendInput",
     "SendSignal",
+    "TerminalInfo",
     "Variable",
     "Variables",
 ]
@@ -276,6 +280,40 @@ class PortAnswer(Answer, frozen=True, kw_only=True):
     status: int | None = None
 
 
+# --- terminals
+
+
+class CreateTerminal(Body, frozen=True, kw_only=True):
+    """POST /v1/terminals. `command` None is a shell that reads ~/.bashrc; the size is in characters."""
+
+    id: str | None = None
+    command: str | tuple[str, ...] | None = None
+    cwd: str | None = None
+    env: dict[str, str | None] | None = None
+    cols: int = 80
+    rows: int = 24
+
+
+class ResizeTerminal(Body, frozen=True, kw_only=True):
+    cols: int
+    rows: int
+
+
+class TerminalInfo(Answer, frozen=True, kw_only=True):
+    """One terminal. `viewers` counts the connections that it is told to now."""
+
+    id: str
+    command: str | tuple[str, ...] | None
+    cwd: str
+    cols: int
+    rows: int
+    pid: int
+    status: Literal["running", "ended"]
+    created_at: float
+    viewers: int = 0
+    end: End | None = None
+
+
 # --- files
 
 
@@ -290,6 +328,20 @@ class ListFiles(Body, frozen=True, kw_only=True):
 
 
 # --- the sandbox
+
+
+class OsProcess(Answer, frozen=True, kw_only=True):
+    """One live process in the sandbox. `cpu` is the seconds of processor time that it has used, `memory` the bytes that
+    it holds in memory, `command` its line as it says it itself, at most 4 KiB of it, or its name in brackets. `owner` is
+    the id of the context, command, session, process or terminal that it belongs to."""
+
+    pid: int
+    user: str
+    cpu: float
+    memory: int
+    started: float
+    command: str
+    owner: str
 
 
 class SandboxInfo(Answer, frozen=True, kw_only=True):

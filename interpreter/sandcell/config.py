@@ -45,6 +45,7 @@ class Config:
     lease_grace: float = 0.0  # a gateway sets 60
     journal_memory: int = 2**20
     journal_disk: int = 64 * 2**20
+    journal_terminal: int = 256 * 2**10  # of a terminal's output, for each new viewer
     max_output: int = 2**20  # each stream of an exec, in the answer
     max_output_limit: int = 64 * 2**20
     max_body: int = 8 * 2**20  # a request body that is not a file
@@ -56,6 +57,9 @@ class Config:
     kill_grace: float = 2.0
     interrupt_grace: float = 5.0
     spawn_timeout: float = 10.0  # one start of a process by the spawner
+    input_timeout: float = (
+        20.0  # what is typed into a terminal that reads nothing is dropped after it, and that told
+    )
     kernel_start_timeout: float = 60.0
     inspect_timeout: float = 1.0  # complete and inspect, empty after
     fork_linger: float = 300.0  # after the last start of a kernel; 0: each kernel is a start of its own

@@ -5,18 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import socket
 from typing import TYPE_CHECKING, Any
 
-from tornado.httpclient import HTTPClientError, HTTPRequest
-from tornado.iostream import StreamClosedError
-from tornado.netutil import Resolver
-from tornado.websocket import WebSocketClosedError, WebSocketError, websocket_connect
+from tornado.websocket import WebSocketClosedError
 
-from sandcell.client.protocol import error_of, path_of
+from sandcell.client.protocol import path_of
+from sandcell.guest_socket import GuestAddress, open_socket
 from sandcell_container.errors import ErrorCode, error
 from sandcell_container.frames import Cursor
-from sandcell_container.unix_address import connect_address
 from sandcell_kernel.websocket import FRONT_SUBPROTOCOL, pack_v1, unpack_placed, unpack_v1
 from sandcell_kernel.wire import BadMessage
 
@@ -33,6 +29,7 @@ log = logging.getLogger(__name__)
 
 _MAX_FAILURES = 3  # connections in a row that broke before the guest said anything
 _CLOSE_S = 0.5
+_HINT = "restart the kernel: a new sandbox is made, without the variables and files of this one"
 
 
 class FrontLink:
@@ -56,10 +53,8 @@ class FrontLink:
         on_gap: Callable[[int], None],
         on_close: Callable[[], None],
     ) -> None:
-        self._path = socket_path
-        self._token = token
+        self._guest = GuestAddress(socket_path, token, connect_timeout)
         self._front_id = front_id
-        self._connect_timeout = connect_timeout
         self._max_message = max_message
         self._on_open = on_open
         self._on_message = on_message
@@ -115,31 +110,15 @@ class FrontLink:
             elif not closed.done():
                 closed.set_result(None)
 
-        query = f"?cursor={self._cursor}" if self._cursor else ""
-        try:
-            with connect_address(self._path) as address:
-                return await websocket_connect(
-                    HTTPRequest(
-                        f"ws://sandbox{path_of('fronts', self._front_id, 'channels')}{query}",
-                        headers={"Authorization": f"Bearer {self._token}"},
-                        connect_timeout=self._connect_timeout,
-                        request_timeout=self._connect_timeout,
-                    ),
-                    on_message_callback=take,
-                    max_message_size=self._max_message,
-                    subprotocols=[FRONT_SUBPROTOCOL],
-                    resolver=_UnixResolver(path=address),
-                )
-        except HTTPClientError as problem:
-            if problem.response is None:  # a time-out of tornado's
-                raise error(ErrorCode.UNREACHABLE, f"the sandbox does not answer: {problem}") from problem
-            raise error_of(problem.code, problem.response.body) from problem
-        except (OSError, StreamClosedError, WebSocketError) as problem:
-            raise error(
-                ErrorCode.SANDBOX_GONE,
-                "the sandbox has ended",
-                hint="restart the kernel: a new sandbox is made, without the variables and files of this one",
-            ) from problem
+        return await open_socket(
+            self._guest,
+            path_of("fronts", self._front_id, "channels"),
+            {"cursor": str(self._cursor)} if self._cursor else {},
+            max_message=self._max_message,
+            hint=_HINT,
+            subprotocols=[FRONT_SUBPROTOCOL],
+            on_message=take,
+        )
 
     def _take(self, frame: str | bytes) -> None:
         if isinstance(frame, str):
@@ -159,18 +138,6 @@ class FrontLink:
             self._cursor = self._cursor or Cursor(note["epoch"], 0, 0)
         elif note["note"] == "gap":
             self._on_gap(note["entries"])
-
-
-class _UnixResolver(Resolver):
-    """Finds every host at one unix socket."""
-
-    def initialize(self, path: str) -> None:
-        self._path = path
-
-    async def resolve(
-        self, host: str, port: int, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[tuple[int, Any]]:
-        return [(socket.AF_UNIX, self._path)]
 
 
 def _note_failure(sent: asyncio.Future[None]) -> None:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sandcell_container.errors import ErrorCode, SandcellError
-from sandcell_container.guest.boot import GuestBoot
 from sandcell_container.guest.files import Files
+from sandcell_container.guest.user_worker import UserWorker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
@@ -26,27 +26,15 @@ pytestmark = pytest.mark.short
 
 
 @pytest.fixture
-async def files(place: Place) -> AsyncIterator[Files]:
-    async with Files(place.spawner, boot(place), deadline_s=5.0) as opened:
+async def worker(place: Place) -> AsyncIterator[UserWorker]:
+    async with UserWorker(place.spawner, "/usr/bin/python3", deadline_s=20.0) as made:
+        yield made
+
+
+@pytest.fixture
+async def files(place: Place, worker: UserWorker) -> AsyncIterator[Files]:
+    async with Files(worker, place.workdir) as opened:
         yield opened
-
-
-def boot(place: Place) -> GuestBoot:
-    return GuestBoot(
-        sandbox_id="sbx",
-        name="name",
-        engine="test",
-        token="t",
-        epoch="e",
-        created_at=0.0,
-        on_release="remove",
-        grace=0.0,
-        idle_timeout=None,
-        default_timeout=None,
-        python="/usr/bin/python3",
-        runtime_dir="/nowhere",
-        workdir=place.workdir,
-    )
 
 
 async def pieces(*chunks: bytes) -> AsyncIterator[bytes]:
@@ -244,38 +232,6 @@ async def test_no_space_is_said_and_leaves_nothing(files: Files, place: Place) -
 
     assert await code_of(files.write("/small/f", too_much())) == ErrorCode.NO_SPACE
     assert await files.list("/small") == []
-
-
-async def test_a_killed_worker_is_replaced(files: Files, place: Place) -> None:
-    await files.write("f", pieces(b"x"))
-    await end_workers(files)
-    assert await content(files, "f") == b"x"
-
-
-async def end_workers(files: Files) -> None:
-    link = files._link  # pyright: ignore[reportPrivateUsage] -- there is no other way to its worker
-    assert link is not None
-    await link._job.kill_tree()  # pyright: ignore[reportPrivateUsage]
-
-
-async def test_a_worker_that_does_not_answer_is_replaced(place: Place) -> None:
-    async with Files(place.spawner, boot(place), deadline_s=0.3) as files:
-        await files.write("f", pieces(b"x"))
-        link = files._link  # pyright: ignore[reportPrivateUsage] -- there is no other way to its worker
-        assert link is not None
-        link._job.signal(19, "tree")  # pyright: ignore[reportPrivateUsage]
-        await link._job.pids()  # pyright: ignore[reportPrivateUsage] -- the signal was sent
-        assert await code_of(files.stat("f")) == ErrorCode.UNREACHABLE
-        assert await content(files, "f") == b"x"
-
-
-async def test_nothing_is_left_open(place: Place) -> None:
-    before = len(os.listdir("/proc/self/fd"))
-    async with Files(place.spawner, boot(place)) as files:
-        await files.write("f", pieces(b"x"))
-        await content(files, "f")
-        assert await code_of(files.read("none")) == ErrorCode.FILE_NOT_FOUND
-    assert len(os.listdir("/proc/self/fd")) == before
 
 
 async def test_a_spilled_output_is_a_file_of_the_users(files: Files, place: Place) -> None:

@@ -19,6 +19,7 @@ from tornado.websocket import WebSocketClientConnection, websocket_connect
 from sandcell.api import CreateFront
 from sandcell.config import Config
 from sandcell.front_link import FrontLink
+from sandcell.guest.followers import Followers
 from sandcell.guest.front_handlers import FrontChannels, FrontHandler, FrontsHandler
 from sandcell.guest.fronts import Fronts, Rooms
 from sandcell.guest.leases import Leases
@@ -66,13 +67,15 @@ class FakeContext:
 class Guest:
     """The routes of fronts on a unix socket, and a front."""
 
-    def __init__(self, path: Path, fronts: Fronts, front: Front, leases: Leases) -> None:
+    def __init__(
+        self, path: Path, fronts: Fronts, front: Front, leases: Leases, followers: Followers
+    ) -> None:
         self.path = path
         self.fronts = fronts
         self.front = front
         self.leases = leases
         boot = SimpleNamespace(token=TOKEN)
-        guest = SimpleNamespace(fronts=fronts, boot=boot, leases=leases, config=Config())
+        guest = SimpleNamespace(fronts=fronts, boot=boot, leases=leases, followers=followers, config=Config())
         given = {"guest": guest}
         self.server = HTTPServer(
             Application(
@@ -125,8 +128,11 @@ async def serve(path: Path, **settings: Any) -> AsyncGenerator[Guest]:
         sessions=cast(Any, None),
     )
     leases = Leases(epoch="e", boot_deadline=60, grace=60, idle_timeout=None, keep=True)
-    async with Fronts(rooms, epoch="e", version="1", config=Config(**settings)) as fronts:
-        guest = Guest(path, fronts, await fronts.create(CreateFront(id="front")), leases)
+    async with (
+        Followers() as followers,
+        Fronts(rooms, epoch="e", version="1", config=Config(**settings)) as fronts,
+    ):
+        guest = Guest(path, fronts, await fronts.create(CreateFront(id="front")), leases, followers)
         yield guest
         await guest.close()
     leases.close()

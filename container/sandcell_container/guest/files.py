@@ -8,29 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import json
 import os
-import socket
 import stat
-import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.file_info import FileInfo
-from sandcell_container.guest.files_link import Answer, Nonsense, WorkerLink, worker_start
+from sandcell_container.guest.user_worker import believe
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from sandcell_container.guest.boot import GuestBoot
-    from sandcell_container.guest.spawn import Job, Spawner
+    from sandcell_container.guest.user_worker import Answer, UserWorker
 
 __all__ = ["Files", "ReadableFile"]
-
-_T = TypeVar("_T")
 
 _LONGEST_PATH = 4095  # PATH_MAX without its NUL
 _CHUNK = 2**18
@@ -67,22 +61,18 @@ class ReadableFile:
 
 
 class Files:
-    """The files that user code sees, with its rights. Paths that are not absolute count from the working directory.
+    """The files that user code sees, with its rights. Paths that are not absolute count from `workdir`.
 
-    An async context manager: leaving it ends the worker. The worker is started when it is first needed, and again
-    after it died or let a request wait for more than `deadline_s` seconds.
+    An async context manager: leaving it waits for what goes on by itself.
 
     Every call raises SandcellError: FILE_NOT_FOUND; IS_A_DIRECTORY, NOT_A_DIRECTORY; PERMISSION_DENIED;
     INVALID_PATH (empty, NUL, too long, a loop of links, a FIFO, socket or device); NO_SPACE; TOO_LARGE; BUSY;
     UNREACHABLE (the worker died or did not answer; whether the work was done is not known).
     """
 
-    def __init__(self, spawner: Spawner, boot: GuestBoot, *, deadline_s: float = 10.0) -> None:
-        self._spawner = spawner
-        self._boot = boot
-        self._deadline_s = deadline_s
-        self._one_at_a_time = asyncio.Lock()
-        self._link: WorkerLink | None = None
+    def __init__(self, worker: UserWorker, workdir: str) -> None:
+        self._worker = worker
+        self._workdir = workdir
         self._group: asyncio.TaskGroup | None = None
 
     async def __aenter__(self) -> Self:
@@ -92,17 +82,14 @@ class Files:
 
     async def __aexit__(self, *_: object) -> None:
         group, self._group = self._group, None
-        try:
-            if group is not None:
-                await group.__aexit__(None, None, None)
-        finally:
-            self._drop()
+        if group is not None:
+            await group.__aexit__(None, None, None)
 
     async def read(self, path: str) -> ReadableFile:
         """Open a regular file; symlinks are followed. Whoever gets it closes it."""
         answer = await self._ask("read", path)
         try:
-            info = _believe(answer.data, FileInfo)
+            info = believe(answer.data, FileInfo)
             status = _check_regular(answer.fd, path)
         except BaseException:
             answer.close()
@@ -116,7 +103,7 @@ class Files:
         or is cancelled, what was there before is still there, but for folders that were made.
         """
         answer = await self._ask("begin", path)
-        plan = _believe(answer.data, _WritePlan)
+        plan = believe(answer.data, _WritePlan)
         try:
             _check_regular(answer.fd, path)
             async for chunk in chunks:
@@ -128,7 +115,7 @@ class Files:
             answer.close()
             await self._forget(plan.temporary)
             raise
-        return _believe(done.data, FileInfo)
+        return believe(done.data, FileInfo)
 
     async def list(self, path: str, *, recursive: bool = False, hidden: bool = True) -> list[FileInfo]:
         """Return what is in a folder, by name; with `recursive` each folder is followed by what is in it.
@@ -137,15 +124,15 @@ class Files:
         100000 entries. What is in a folder that the user may not read is left out.
         """
         answer = await self._ask("list", path, recursive=recursive, hidden=hidden)
-        return _believe(answer.parts, list[FileInfo])
+        return believe(answer.parts, list[FileInfo])
 
     async def stat(self, path: str) -> FileInfo:
         """Return what is known of a file; a symlink speaks of itself."""
-        return _believe((await self._ask("stat", path)).data, FileInfo)
+        return believe((await self._ask("stat", path)).data, FileInfo)
 
     async def mkdir(self, path: str) -> FileInfo:
         """Make a folder and those above it; one that is there is fine."""
-        return _believe((await self._ask("mkdir", path)).data, FileInfo)
+        return believe((await self._ask("mkdir", path)).data, FileInfo)
 
     async def remove(self, path: str) -> None:
         """Remove a file, a symlink, or a folder with all that is in it."""
@@ -177,27 +164,9 @@ class Files:
         if self._group is not None:
             self._group.create_task(self._forget(path))
 
-    # the worker
-
     async def _ask(self, verb: str, path: str, **more: object) -> Answer:
-        """Put one request to the worker; whoever gets the answer closes it."""
-        request = json.dumps({"do": verb, "path": self._absolute(path), **more}).encode()
-        async with self._one_at_a_time:
-            link = await self._connect()
-            try:
-                async with asyncio.timeout(self._deadline_s):
-                    answer = await link.ask(request)
-            except (TimeoutError, OSError, Nonsense) as problem:
-                self._drop()
-                raise error(
-                    ErrorCode.UNREACHABLE,
-                    f"no answer about {path[:200]!r}: {_what_happened(problem, self._deadline_s)}",
-                    hint="try again",
-                    details={"admitted": "unknown"},
-                ) from problem
-            except BaseException:
-                self._drop()  # its answer would be taken for the next request's
-                raise
+        """Have the worker do something to `path`; whoever gets the answer closes it."""
+        answer = await self._worker.ask(verb, repr(path[:200]), path=self._absolute(path), **more)
         if answer.number:
             raise _error_of(answer.number, path, kind=answer.kind)
         return answer
@@ -205,7 +174,7 @@ class Files:
     def _absolute(self, path: str) -> str:
         if not path or "\0" in path:
             raise error(ErrorCode.INVALID_PATH, "a path is empty or holds a NUL character")
-        full = os.path.join(self._boot.workdir, path)
+        full = os.path.join(self._workdir, path)
         full = full if ".." in full.split("/") else os.path.normpath(full)
         try:
             size = len(full.encode("utf-8", "surrogateescape"))
@@ -214,34 +183,6 @@ class Files:
         if size > _LONGEST_PATH:
             raise _error_of(errno.ENAMETOOLONG, path)
         return full
-
-    async def _connect(self) -> WorkerLink:
-        if self._link is not None and self._link.is_usable():
-            return self._link
-        self._drop()
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            try:
-                job = await self._start(theirs.fileno())
-            except BaseException:
-                ours.close()
-                raise
-        self._link = WorkerLink(ours, job)
-        return self._link
-
-    async def _start(self, stdin: int) -> Job:
-        """Start the worker by the guest's own interpreter, which user code cannot write, where the user may run it."""
-        try:
-            return await self._spawner.start(worker_start(sys.executable, stdin))
-        except SandcellError as problem:
-            if problem.code != ErrorCode.INVALID_ARGUMENT:
-                raise
-            return await self._spawner.start(worker_start(self._boot.python, stdin))
-
-    def _drop(self) -> None:
-        if self._link is not None:
-            self._link.close()
-            self._link = None
 
     async def _forget(self, path: str) -> None:
         try:
@@ -254,14 +195,6 @@ class _WritePlan(msgspec.Struct, frozen=True):
     temporary: str
     target: str
     mode: int | None
-
-
-def _believe(data: object, shape: type[_T]) -> _T:
-    """Return `data` as what it has to be."""
-    try:
-        return msgspec.convert(data, shape)
-    except msgspec.ValidationError as problem:
-        raise error(ErrorCode.INTERNAL, f"the worker for files said nonsense: {problem}") from problem
 
 
 def _check_regular(fd: int, path: str) -> os.stat_result:
@@ -281,14 +214,6 @@ def _write_all(fd: int, data: bytes, path: str) -> None:
             view = view[os.write(fd, view) :]
     except OSError as problem:
         raise _error_of(problem.errno or errno.EIO, path) from problem
-
-
-def _what_happened(problem: Exception, deadline_s: float) -> str:
-    if isinstance(problem, TimeoutError):
-        return f"the worker for files took more than {deadline_s:g} s and was ended"
-    if isinstance(problem, Nonsense):
-        return "the worker for files said nonsense and was ended"
-    return "the worker for files died"
 
 
 _CODES: dict[int, ErrorCode] = {

@@ -39,7 +39,16 @@ from sandcell.guest.process_handlers import (
     ProcessWaitHandler,
 )
 from sandcell.guest.request import ApiHandler, NotFoundHandler, streamed
-from sandcell.guest.sandbox import EventsHandler, HealthHandler, InfoHandler
+from sandcell.guest.sandbox import EventsHandler, HealthHandler, InfoHandler, TopHandler
+from sandcell.guest.terminals import (
+    TerminalEventsHandler,
+    TerminalHandler,
+    TerminalInputHandler,
+    TerminalIo,
+    TerminalResizeHandler,
+    TerminalsHandler,
+    TerminalWaitHandler,
+)
 
 if TYPE_CHECKING:
     from tornado.httputil import HTTPHeaders, HTTPServerRequest
@@ -81,11 +90,19 @@ ROUTES: tuple[Route, ...] = (
     (f"/v1/contexts/{_ID}/inspect", InspectHandler),
     (f"/v1/contexts/{_ID}/variables", VariablesHandler),
     (f"/v1/contexts/{_ID}/objects/{_ID}", ObjectHandler),
+    ("/v1/terminals", TerminalsHandler),
+    (f"/v1/terminals/{_ID}", TerminalHandler),
+    (f"/v1/terminals/{_ID}/events", TerminalEventsHandler),
+    (f"/v1/terminals/{_ID}/input", TerminalInputHandler),
+    (f"/v1/terminals/{_ID}/io", TerminalIo),
+    (f"/v1/terminals/{_ID}/resize", TerminalResizeHandler),
+    (f"/v1/terminals/{_ID}/wait", TerminalWaitHandler),
     ("/v1/fronts", FrontsHandler),
     (f"/v1/fronts/{_ID}", FrontHandler),
     (f"/v1/fronts/{_ID}/channels", FrontChannels),
     ("/v1/health", HealthHandler),
     ("/v1/info", InfoHandler),
+    ("/v1/top", TopHandler),
     ("/v1/events", EventsHandler),
     ("/openapi.json", OpenApiHandler),
 )

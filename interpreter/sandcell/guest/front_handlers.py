@@ -8,16 +8,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Protocol
-
-from tornado.websocket import WebSocketClosedError, WebSocketHandler
+from typing import TYPE_CHECKING, Protocol
 
 from sandcell.api import CreateFront
-from sandcell.failure import failure_of
-from sandcell.guest.request import ApiHandler, check_token
-from sandcell_container.errors import CODES, SandcellError
-from sandcell_container.frames import Cursor, Kind
+from sandcell.guest.journal_socket import JournalSocket
+from sandcell.guest.request import ApiHandler
+from sandcell_container.frames import Kind
 from sandcell_kernel.websocket import (
     FRONT_SUBPROTOCOL,
     V1_SUBPROTOCOL,
@@ -29,11 +25,10 @@ from sandcell_kernel.websocket import (
 from sandcell_kernel.wire import BadMessage
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    from contextlib import AbstractContextManager
 
-    from sandcell.guest.fronts import Front
-    from sandcell.guest.state import Guest
-    from sandcell_container.frames import Entry
+    from sandcell_container.frames import Cursor, Entry
+    from sandcell_container.journal import Journal
     from sandcell_kernel.wire import ChannelMessage
 
 __all__ = ["FrontChannels", "FrontHandler", "FrontsHandler"]
@@ -42,7 +37,6 @@ log = logging.getLogger(__name__)
 
 _GOING_AWAY = 1001
 _BAD_DATA = 1007
-_INTERNAL = 1011
 _TRY_AGAIN = 1013
 
 
@@ -131,46 +125,33 @@ class FrontHandler(ApiHandler):
         self.reply({"id": front_id})
 
 
-class FrontChannels(WebSocketHandler):
-    """WS /v1/fronts/{id}/channels: one connection of a front end, and a lease of the sandbox while it is open.
+class FrontChannels(JournalSocket):
+    """WS /v1/fronts/{id}/channels: one connection of a front end.
 
     With our own subprotocol the client is told everything after its cursor, from the start without one. Clients
     of the standard framings have no cursor as a rule and are told what comes from now on.
 
-    A slow client is waited for, one batch of the journal at a time, and holds up nobody. One that falls behind
-    what the journal keeps gets a note; where the framing has none it is cut off, and may connect again.
+    One that falls behind what the journal keeps gets a note; where the framing has none it is cut off, and may
+    connect again.
     """
 
-    def initialize(self, guest: Guest) -> None:
-        self._guest = guest
-        self._framing: _Framing = _DEFAULT_FRAMING
-        self._open_until_closed = ExitStack()
-        self._follower: asyncio.Task[None] | None = None
+    _framing: _Framing = _DEFAULT_FRAMING
 
-    @property
-    def max_message_size(self) -> int:
-        return self._guest.config.max_message
-
-    def prepare(self) -> None:
-        """Check token, front and cursor while the answer can still be an HTTP error."""
-        given = self.request.headers.get("Authorization", "")
-        check_token(given, self.get_query_argument("token", ""), token=self._guest.boot.token)
-        self._front = self._guest.fronts.get(self.path_args[0])
-        cursor = self.get_query_argument("cursor", "")
-        epoch = self._front.journal.epoch
-        self._cursor = Cursor.parse(cursor, epoch=epoch) if cursor else None
+    def find(self, noun_id: str) -> Journal:
+        self._front = self.guest.fronts.get(noun_id)
+        return self._front.journal
 
     def select_subprotocol(self, subprotocols: list[str]) -> str | None:
         chosen = next((name for name in _FRAMINGS if name in subprotocols), None)
         self._framing = _FRAMINGS[chosen] if chosen else _DEFAULT_FRAMING
         return chosen
 
-    def open(self, *args: str, **kwargs: str) -> None:
-        front, journal = self._front, self._front.journal
-        front.connect()
-        self._open_until_closed.enter_context(self._guest.leases.hold())
-        start = journal.start if self._framing.has_notes else journal.cursor
-        self._follower = self._guest.fronts.follow(self._follow(front, self._cursor or start))
+    def start(self) -> Cursor:
+        journal = self._front.journal
+        return journal.start if self._framing.has_notes else journal.cursor
+
+    def attached(self) -> AbstractContextManager[None]:
+        return self._front.connected()
 
     def on_message(self, message: str | bytes) -> None:
         try:
@@ -179,56 +160,23 @@ class FrontChannels(WebSocketHandler):
             log.warning("a client sends no message front=%s: %s", self._front.id, problem)
             self.close(_BAD_DATA, str(problem)[:100])
 
-    def on_close(self) -> None:
-        if self._follower is not None:
-            self._front.disconnect()
-            self._follower.cancel()
-        self._open_until_closed.close()
+    async def greet(self, after: Cursor) -> None:
+        if self._framing.has_notes:
+            front = self._front
+            await self.note("hello", epoch=front.journal.epoch, context_id=front.context.id)
 
-    def write_error(self, status_code: int, **kwargs: Any) -> None:
-        problem = failure_of(kwargs["exc_info"][1]) if "exc_info" in kwargs else None
-        if problem is not None:
-            self.set_status(CODES[problem.code].status)
-            self.finish(problem.to_dict())
-        else:
-            super().write_error(status_code, **kwargs)
-
-    def log_exception(
-        self,
-        typ: type[BaseException] | None,
-        value: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        if isinstance(value, SandcellError):
-            log.debug("refused path=%s: %s", self.request.path, value)
-        else:
-            super().log_exception(typ, value, tb)
-
-    async def _follow(self, front: Front, after: Cursor) -> None:
-        try:
-            if self._framing.has_notes:
-                await self._note("hello", epoch=front.journal.epoch, context_id=front.context.id)
-            async for batch in front.journal.follow(after):
-                await self._send(batch)
-            self.close(_GOING_AWAY, "the front was deleted")
-        except WebSocketClosedError:
-            return
-        except Exception:
-            log.exception("a connection failed front=%s", front.id)
-            self.close(_INTERNAL)
-
-    async def _send(self, batch: list[Entry]) -> None:
+    async def tell(self, batch: list[Entry]) -> None:
         written = list[asyncio.Future[None]]()
         for entry in batch:
             if entry.kind == Kind.MESSAGE:
                 frame = self._framing.down(entry)
                 written.append(self.write_message(frame, binary=isinstance(frame, bytes)))
             elif entry.kind == Kind.GAP and self._framing.has_notes:
-                written.append(self._note("gap", **json.loads(entry.data)))
+                written.append(self.note("gap", **json.loads(entry.data)))
             elif entry.kind == Kind.GAP:
                 self.close(_TRY_AGAIN, "messages were lost")
                 return
         await asyncio.gather(*written)
 
-    def _note(self, kind: str, **facts: object) -> asyncio.Future[None]:
-        return self.write_message(json.dumps({"note": kind, **facts}))
+    def over(self) -> None:
+        self.close(_GOING_AWAY, "the front was deleted")

@@ -12,6 +12,7 @@ import json
 import logging
 import time
 from collections import deque
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, assert_never
 
@@ -42,7 +43,7 @@ from sandcell_kernel.websocket import pack_v1
 from sandcell_kernel.wire import BadMessage, ChannelMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Generator
     from types import TracebackType
     from typing import Self
 
@@ -58,7 +59,6 @@ __all__ = ["Front", "Fronts", "Rooms"]
 
 log = logging.getLogger(__name__)
 
-_GOODBYE_S = 0.5  # what connections get to read the last messages when the fronts end
 _STREAMS: dict[int, Literal["stdout", "stderr"]] = {Kind.STDOUT: "stdout", Kind.STDERR: "stderr"}
 
 
@@ -85,7 +85,6 @@ class Fronts:
         self._config = config
         self._fronts: dict[str, Front] = {}
         self._tasks = asyncio.TaskGroup()
-        self._followers: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
@@ -96,10 +95,6 @@ class Fronts:
     ) -> None:
         for front_id in list(self._fronts):
             self.delete(front_id)
-        if self._followers:
-            await asyncio.wait(self._followers, timeout=_GOODBYE_S)
-        for task in self._followers:
-            task.cancel()
         await self._tasks.__aexit__(kind, problem, trace)
 
     async def create(self, request: CreateFront) -> Front:
@@ -135,13 +130,6 @@ class Fronts:
         front = self._fronts.pop(front_id, None)
         if front is not None:
             front.close()
-
-    def follow(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run what follows a front for a connection; at the end of the fronts it has a moment to say goodbye."""
-        task = self._tasks.create_task(work)
-        self._followers.add(task)
-        task.add_done_callback(self._followers.discard)
-        return task
 
     def _build(self, front_id: str, context: Context) -> Front:
         config = self._config
@@ -246,15 +234,16 @@ class Front:
             )
         )
 
-    def connect(self) -> None:
-        """Count a connection."""
+    @contextmanager
+    def connected(self) -> Generator[None]:
+        """Somebody is connected inside the block. The last one of a closed front gives its journal back."""
         self.connections += 1
-
-    def disconnect(self) -> None:
-        """A connection has ended. The last one of a closed front gives its journal back."""
-        self.connections -= 1
-        if self.connections == 0 and self.journal.ended:
-            self.journal.close()
+        try:
+            yield
+        finally:
+            self.connections -= 1
+            if self.connections == 0 and self.journal.ended:
+                self.journal.close()
 
     def close(self) -> None:
         """End the front: what it waits for, and its connections once they have read the rest."""

@@ -22,6 +22,7 @@ from sandcell.fork_server import ServerPlan
 from sandcell.fork_starter import ForkStarter
 from sandcell.guest.app import make_server
 from sandcell.guest.commands import Commands
+from sandcell.guest.followers import Followers
 from sandcell.guest.fronts import Fronts, Rooms
 from sandcell.guest.leases import Leases
 from sandcell.guest.processes import Processes
@@ -30,8 +31,11 @@ from sandcell.starter import KernelStarter, PlainStarter
 from sandcell_container.descriptors import raise_limit
 from sandcell_container.guest import spawner as spawner_program
 from sandcell_container.guest.files import Files
+from sandcell_container.guest.process_table import ProcessTable
 from sandcell_container.guest.session import Sessions
 from sandcell_container.guest.spawn import Spawner
+from sandcell_container.guest.terminal import Terminals
+from sandcell_container.guest.user_worker import UserWorker
 
 if TYPE_CHECKING:
     import socket
@@ -82,7 +86,8 @@ async def _furnish(
     held: AsyncExitStack, boot: GuestBoot, config: Config, spawner: Spawner, group: asyncio.TaskGroup
 ) -> Guest:
     """Make the rooms of the guest; `held` gives them back, the last one first."""
-    files = await held.enter_async_context(Files(spawner, boot))
+    worker = await held.enter_async_context(UserWorker(spawner, boot.python))
+    files = await held.enter_async_context(Files(worker, boot.workdir))
     starter = await _make_starter(held, boot, config, spawner)
     contexts = Contexts(
         starter,
@@ -101,11 +106,14 @@ async def _furnish(
     )
     held.callback(executions.close)
     sessions = await held.enter_async_context(Sessions(spawner, boot, config))
+    followers = await held.enter_async_context(Followers())
+    terminals = Terminals(spawner, worker, boot.epoch, config)
+    held.callback(terminals.close)
     rooms = Rooms(contexts=contexts, executions=executions, sessions=sessions)
     fronts = Fronts(rooms, epoch=boot.epoch, version=version("sandcell"), config=config)
     processes = Processes(spawner, boot, config)
     held.callback(processes.close)
-    leases = _make_leases(boot, config, (executions, processes))
+    leases = _make_leases(boot, config, (executions, processes, terminals))
     held.callback(leases.close)
     return Guest(
         boot=boot,
@@ -117,6 +125,9 @@ async def _furnish(
         processes=processes,
         files=files,
         fronts=await held.enter_async_context(fronts),
+        terminals=terminals,
+        table=ProcessTable(spawner, worker),
+        followers=followers,
         group=group,
         started_at=time.time(),
     )

@@ -42,6 +42,7 @@ class Operation:
 OPERATIONS: tuple[Operation, ...] = (
     Operation("get", "/v1/health", "Tell that the guest answers."),
     Operation("get", "/v1/info", "What the sandbox is.", api.SandboxInfo),
+    Operation("get", "/v1/top", "The processes in the sandbox, and whose they are.", list[api.OsProcess]),
     Operation(
         "get", "/v1/events", "News of the sandbox; with `lease` a lease.", JOURNAL, query=("lease", "cursor")
     ),
@@ -118,6 +119,26 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("post", "/v1/processes/{id}/stdin", "Write to it.", None, BYTES, query=("timeout", "close")),
     Operation("post", "/v1/processes/{id}/signal", "Send a signal.", api.ProcessInfo, api.SendSignal),
     Operation("post", "/v1/processes/{id}/kill", "End its tree.", api.KillReport, api.KillProcess),
+    Operation("get", "/v1/terminals", "The terminals.", list[api.TerminalInfo]),
+    Operation("post", "/v1/terminals", "Open a terminal.", api.TerminalInfo, api.CreateTerminal, 201),
+    Operation("get", "/v1/terminals/{id}", "One terminal.", api.TerminalInfo),
+    Operation("delete", "/v1/terminals/{id}", "End a terminal and all that runs on it."),
+    Operation(
+        "get",
+        "/v1/terminals/{id}/events",
+        "What came out: with `follow=false` what is there, waited for `wait` seconds at most.",
+        JOURNAL,
+        query=("cursor", "follow", "wait"),
+    ),
+    Operation("post", "/v1/terminals/{id}/input", "Type these bytes.", api.TerminalInfo, BYTES),
+    Operation("post", "/v1/terminals/{id}/resize", "Change its size.", api.TerminalInfo, api.ResizeTerminal),
+    Operation(
+        "get",
+        "/v1/terminals/{id}/wait",
+        "How it ended, once it has.",
+        End,
+        query=("timeout",),
+    ),
     Operation("get", "/v1/files", "The bytes of a file.", BYTES, query=("path",)),
     Operation("head", "/v1/files", "The size of a file.", query=("path",)),
     Operation("put", "/v1/files", "Write a file.", FileInfo, BYTES, 201, query=("path", "mode")),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, cast
 
 from sandcell.api import CreateProcess, KillProcess, ProcessStatus, Removed, SendSignal
@@ -158,12 +157,8 @@ class ProcessWaitHandler(ApiHandler):
         }
         wait = waits[self.choice("for", waits, default="exit")]
         timeout = self.number("timeout", most=MAX_WAIT_S)
-        self.cancel_when_client_goes()
-        try:
+        with self.while_client_waits():
             self.reply(await within(wait(process_id), WAIT_S if timeout is None else timeout, process_id))
-        except asyncio.CancelledError:
-            if not self.client_gone:
-                raise
 
     async def _text(self, process_id: str) -> FoundText:
         text = self.get_query_argument("text", "", strip=False)

@@ -6,6 +6,7 @@ import asyncio
 import hmac
 import logging
 import math
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
@@ -16,7 +17,7 @@ from sandcell.names import decode_names, encode_names
 from sandcell_container.errors import CODES, ErrorCode, SandcellError, error
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable
+    from collections.abc import Awaitable, Generator, Iterable
     from types import TracebackType
 
     from sandcell.guest.state import Guest
@@ -147,6 +148,16 @@ class ApiHandler(RequestHandler):
     def cancel_when_client_goes(self) -> None:
         """From now on a client that closes the connection cancels this handler's method."""
         self._task = asyncio.current_task()
+
+    @contextmanager
+    def while_client_waits(self) -> Generator[None]:
+        """A client that closes the connection cancels what is in the block, the answer included."""
+        self.cancel_when_client_goes()
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not self._client_gone:
+                raise
 
     def on_connection_close(self) -> None:
         self._client_gone = True

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from contextlib import nullcontext
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandcell.api import SandboxInfo
+from sandcell.api import OsProcess, SandboxInfo
 from sandcell.guest.request import ApiHandler
 from sandcell.guest.stream import send_journal
 from sandcell_container.errors import ErrorCode, error
@@ -17,7 +18,7 @@ from sandcell_container.frames import Cursor
 if TYPE_CHECKING:
     from sandcell.guest.state import Guest
 
-__all__ = ["EventsHandler", "HealthHandler", "InfoHandler", "describe"]
+__all__ = ["EventsHandler", "HealthHandler", "InfoHandler", "TopHandler", "describe"]
 
 _TOOLS = ("bash", "curl", "deno", "gcc", "git", "make", "node", "npm", "pip", "python3", "rg", "uv", "wget")
 _LEASES = ("owner", "attached")
@@ -35,6 +36,13 @@ class InfoHandler(ApiHandler):
 
     def get(self) -> None:
         self.reply(describe(self.guest))
+
+
+class TopHandler(ApiHandler):
+    """GET /v1/top: the processes of the sandbox but for what serves it."""
+
+    async def get(self) -> None:
+        self.reply([OsProcess(**asdict(each)) for each in await self.guest.table.read()])
 
 
 class EventsHandler(ApiHandler):

@@ -9,11 +9,14 @@ from dataclasses import dataclass, field
 from sandcell.config import Config
 from sandcell.context import Contexts, Executions
 from sandcell.guest.commands import Commands
+from sandcell.guest.followers import Followers
 from sandcell.guest.fronts import Fronts
 from sandcell.guest.leases import Leases
 from sandcell.guest.processes import Processes
 from sandcell_container.guest.boot import GuestBoot
 from sandcell_container.guest.files import Files
+from sandcell_container.guest.process_table import ProcessTable
+from sandcell_container.guest.terminal import Terminals
 
 __all__ = ["Guest"]
 
@@ -31,6 +34,9 @@ class Guest:
     processes: Processes
     files: Files
     fronts: Fronts
+    terminals: Terminals
+    table: ProcessTable
+    followers: Followers
     group: asyncio.TaskGroup
     started_at: float
     _requests: itertools.count[int] = field(default_factory=itertools.count)

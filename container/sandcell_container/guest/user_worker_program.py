@@ -1,11 +1,11 @@
-"""The worker for files: does file work with the user's rights, and passes open files to the guest.
+"""The worker: does with the user's rights what has to be done by the user, and passes what it opens to the guest.
 
-Standard library only; `files` starts its text by `PYTHON -I -S -c TEXT` as the user, without an environment, with one
-end of a SEQPACKET socket pair as its standard input. It holds nothing that user code must not have, and what it says
-counts as untrusted. One JSON object a record:
-  {"do": VERB, "path": absolute path, ...}
-  {"errno": NUMBER, "path"?, "is"?}    it failed; `is` names what a path is that is no regular file
-  {"ok": ...}                          and, where the verb opens a file, its descriptor by SCM_RIGHTS
+Standard library only; `user_worker` starts its text by `PYTHON -I -S -c TEXT` as the user, without an environment, with
+one end of a SEQPACKET socket pair as its standard input. It holds nothing that user code must not have, and what it
+says counts as untrusted. One JSON object a record:
+  {"do": VERB, ...}                    of a file also "path", which is absolute
+  {"errno": NUMBER, "is"?}             it failed; `is` names what a path is that is no regular file
+  {"ok": ...}                          and, where the verb opens something, its descriptors by SCM_RIGHTS
   {"part": [...]}                      some entries of a list; `ok` ends it
 """
 
@@ -19,6 +19,7 @@ import socket
 import stat
 import struct
 import sys
+import time
 
 TYPE_CHECKING = False  # importing typing would cost 5 ms
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ OPENAT2, AT_FDCWD, RESOLVE_NO_MAGICLINKS = 437, -100, 2  # the number is the sam
 LONGEST_RECORD = 2**16
 PART_BYTES = 2**15  # with one entry more, of at most three paths, still half of what a socket takes at once
 MOST_ENTRIES = 100_000
+PROCESSES_A_PART = 4  # with 6 bytes of JSON for each of their commands, half of what a socket takes at once
+LONGEST_COMMAND = 2**12
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -154,12 +157,14 @@ class Worker:
             "list": self.list,
             "mkdir": self.mkdir,
             "remove": self.remove,
+            "terminal": self.terminal,
+            "processes": self.processes,
         }
 
     def serve(self) -> None:
         while message := self.sock.recv(LONGEST_RECORD):
             request = json.loads(message)
-            path = os.fsencode(request["path"])
+            path = os.fsencode(request.get("path", ""))
             try:
                 self.verbs[request["do"]](path, request)
             except NotRegular as problem:
@@ -167,8 +172,8 @@ class Worker:
             except OSError as problem:
                 self.send({"errno": problem.errno or errno.EIO})
 
-    def send(self, answer: dict[str, object], fd: int | None = None) -> None:
-        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", fd))] if fd is not None else []
+    def send(self, answer: dict[str, object], *fds: int) -> None:
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(fds)}i", *fds))] if fds else []
         self.sock.sendmsg([json.dumps(answer).encode()], rights)
 
     def read(self, path: bytes, _: dict[str, Any]) -> None:
@@ -243,6 +248,55 @@ class Worker:
         else:
             os.unlink(path)
         self.send({"ok": None})
+
+    def terminal(self, _path: bytes, _: dict[str, Any]) -> None:
+        """Open a PTY: its slave belongs to whoever opens it, and the user's programs open theirs again."""
+        master, slave = os.openpty()
+        try:
+            self.send({"ok": os.ttyname(slave)}, master, slave)
+        finally:
+            os.close(master)
+            os.close(slave)
+
+    def processes(self, _path: bytes, request: dict[str, Any]) -> None:
+        part: list[dict[str, object]] = []
+        for pid in request["pids"]:
+            row = describe_process(pid)
+            if row is not None:
+                part.append(row)
+            if len(part) == PROCESSES_A_PART:
+                self.send({"part": part})
+                part = []
+        self.send({"part": part})
+        self.send({"ok": len(request["pids"])})
+
+
+def describe_process(pid: int) -> dict[str, object] | None:
+    """Return what /proc says of a process, None where it is gone or only waits to be reaped. Source: proc(5)."""
+    try:
+        head, _, rest = read_start(f"/proc/{pid}/stat").rpartition(b")")
+        uid = read_start(f"/proc/{pid}/status").partition(b"\nUid:\t")[2].split()[1]
+        command = read_start(f"/proc/{pid}/cmdline").rstrip(b"\0").replace(b"\0", b" ")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = rest.split()
+    if fields[0] in (b"Z", b"X"):
+        return None
+    ticks = os.sysconf("SC_CLK_TCK")
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / ticks
+    return {
+        "pid": pid,
+        "user": owner_of(int(uid)),
+        "cpu": (int(fields[11]) + int(fields[12])) / ticks,
+        "memory": int(fields[21]) * os.sysconf("SC_PAGE_SIZE"),
+        "started": time.time() - age,
+        "command": os.fsdecode(command) or f"[{os.fsdecode(head.partition(b'(')[2])}]",
+    }
+
+
+def read_start(path: str) -> bytes:
+    with open(path, "rb", buffering=0) as file:
+        return file.read(LONGEST_COMMAND)
 
 
 def remove_tree(path: bytes) -> None:
