@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
@@ -54,8 +55,8 @@ def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
-def await_ends(processes: Iterable[OsProcess], *, timeout: float) -> list[OsProcess]:
-    """Wait until `processes` have ended, `timeout` seconds at most; returns those still there."""
+def await_ends(processes: Iterable[OsProcess], *, timeout: float | None) -> list[OsProcess]:
+    """Wait until `processes` have ended, `timeout` seconds at most, None for ever; returns those still there."""
     with _opened(processes) as handles:
         return [handles[handle] for handle in _wait(handles, timeout)]
 
@@ -78,14 +79,14 @@ def _opened(processes: Iterable[OsProcess]) -> Generator[dict[int, OsProcess]]:
             os.close(handle)
 
 
-def _wait(handles: Iterable[int], timeout: float) -> set[int]:
+def _wait(handles: Iterable[int], timeout: float | None) -> set[int]:
     left = set(handles)
     poll = select.poll()
     for handle in left:
         poll.register(handle, select.POLLIN)
-    deadline = time.monotonic() + timeout
+    deadline = math.inf if timeout is None else time.monotonic() + timeout
     while left and (rest := deadline - time.monotonic()) > 0:
-        for handle, _ in poll.poll(rest * 1000):
+        for handle, _ in poll.poll(None if timeout is None else rest * 1000):
             poll.unregister(handle)
             left.discard(handle)
     return left

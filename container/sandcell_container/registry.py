@@ -19,6 +19,7 @@ import logging
 import os
 import pwd
 import secrets
+import time
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -26,7 +27,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from sandcell_container.engine import Record
+from sandcell_container.end import End
+from sandcell_container.engine import Address, Record
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.file_tree import remove_tree
 from sandcell_container.ids import check_id
@@ -115,7 +117,7 @@ class Registry:
             uid = _free_uid(uids, taken) if uids else None
             folder = self._state / record.id
             folder.mkdir(mode=0o700)
-            entry = Entry(record=replace(record, socket=str(folder / "guest.sock")), folder=folder, uid=uid)
+            entry = Entry(record=replace(record, address=_address(folder)), folder=folder, uid=uid)
             _write(entry)
             lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -148,12 +150,13 @@ class Registry:
             if buried is None or not _end(buried):
                 remove_tree(grave)
 
-    def await_end(self, sandbox_id: str, *, timeout: float) -> None:
-        """Return when the processes of the sandbox have ended by themselves, or `timeout` seconds later."""
+    def await_end(self, sandbox_id: str, *, timeout: float | None) -> End | None:
+        """Wait until the processes of the sandbox have ended. Source: `Engine.await_end`."""
         with self._locked():
             entry = _read(self._state / sandbox_id) if _is_plain(sandbox_id) else None
-        if entry is not None and entry.boot == boot_id():
-            await_ends(entry.processes, timeout=timeout)
+        if entry is not None and entry.boot == boot_id() and await_ends(entry.processes, timeout=timeout):
+            return None
+        return End(cause="lost", at=time.time())
 
     def remove(self, sandbox_id: str) -> None:
         """End the sandbox and remove all of it; one that does not exist is fine.
@@ -218,6 +221,10 @@ class Registry:
 def _is_plain(name: str) -> bool:
     """Whether `name` can be an entry's folder: graves and the lock are not, nor is any way out of the state folder."""
     return not name.startswith(".") and "/" not in name and name not in ("", "table.lock")
+
+
+def _address(folder: Path) -> Address:
+    return Address(path=str(folder / "guest.sock"))
 
 
 def _busy(folder: Path, *, has_record: bool) -> SandcellError:
@@ -310,7 +317,7 @@ def _read(folder: Path) -> Entry | None:
         return None
     # Its path is not kept: the state folder may have been moved.
     return Entry(
-        record=replace(kept.record, socket=str(folder / "guest.sock")),
+        record=replace(kept.record, address=_address(folder)),
         folder=folder,
         uid=kept.uid,
         processes=tuple(OsProcess(*process) for process in kept.processes),

@@ -77,19 +77,21 @@ class GuestCommand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSpec:
-    """One sandbox as asked for. Durations in seconds.
+    """One sandbox as asked for, and as it is started again: an engine keeps this, readable for its own user alone.
+    Durations in seconds.
 
     `grace` is how long the guest goes on without a lease once it has had one. `env` and `secrets` are given
-    to user code only. `python` is the interpreter whose environment user code gets (engine `local`).
+    to user code only; only `secrets` are never shown. `python` is the interpreter whose environment user code gets
+    (engine `local`). `image` is an image of the engine's, or a snapshot.
     """
 
     id: str
     name: str
-    guest: GuestCommand
     image: str | None = None
     limits: Limits = field(default_factory=Limits)
     strict: bool = False
     env: dict[str, str] = field(default_factory=dict[str, str])
+    secrets: dict[str, str] = field(default_factory=dict[str, str], repr=False)
     hostname: str = "sandbox"
     python: str | None = None
     default_timeout: float | None = 300.0

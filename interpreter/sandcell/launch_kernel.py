@@ -23,7 +23,7 @@ from sandcell.api import CreateFront, FrontInfo
 from sandcell.client.aio.sandbox import AsyncSandbox
 from sandcell.client.aio.transport import AsyncTransport
 from sandcell.client.host import the_host
-from sandcell.client.protocol import Address, Request, path_of
+from sandcell.client.protocol import Request, path_of
 from sandcell.client.records import find_record
 from sandcell.config import Config
 from sandcell.failure import failure_of
@@ -115,7 +115,7 @@ class KernelProcess:
     async def _serve_front(self, record: Record) -> None:
         async with _open_front(record, self._front_id, self._config):
             self._link = FrontLink(
-                record.socket,
+                record.address.path,
                 record.token,
                 self._front_id,
                 connect_timeout=self._config.connect_timeout,
@@ -167,7 +167,7 @@ async def _open_sandbox(config: Config) -> AsyncGenerator[Record]:
 async def _open_front(record: Record, front_id: str, config: Config) -> AsyncGenerator[FrontInfo]:
     """Yield a front of this process, which is deleted at the end; its context stays."""
     transport = AsyncTransport(
-        Address(path=record.socket),
+        record.address,
         record.token,
         connect_timeout=config.connect_timeout,
         reply_timeout=config.reply_timeout,

@@ -26,7 +26,7 @@ def _engine(state: Path, host: str | None = None) -> DockerEngine:
 
 
 def _spec(*, limits: Limits | None = None, strict: bool = False) -> SandboxSpec:
-    return SandboxSpec(id="sbx_1", name="one", guest=GUEST, limits=limits or Limits(), strict=strict)
+    return SandboxSpec(id="sbx_1", name="one", limits=limits or Limits(), strict=strict)
 
 
 def _api_error(status: int, text: str) -> docker.errors.APIError:

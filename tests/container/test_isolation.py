@@ -25,7 +25,7 @@ GUEST = command(str(Path(__file__).parents[2] / "kernel" / "sandcell_runtime"))
 def box(tmp_path: Path) -> Iterator[Asker]:
     settings = EngineSettings(state=tmp_path, first_uid=61200, uid_count=1000, guest=GUEST, guest_settings={})
     engine = LocalEngine(settings)
-    yield Asker(engine.create(SandboxSpec(id="sbx_box", name="box", guest=GUEST)))
+    yield Asker(engine.create(SandboxSpec(id="sbx_box", name="box")))
     engine.close()
 
 
@@ -210,7 +210,7 @@ key = libc.syscall(248, b"user", b"sandcell-test", b"secret", 6, -3)  # a key in
 print("key added" if key > 0 else "no keys here", flush=True)
 guest = command(sys.argv[2])
 engine = LocalEngine(EngineSettings(state=pathlib.Path(sys.argv[1]), first_uid=61200, uid_count=100, guest=guest, guest_settings={}))
-box = Asker(engine.create(SandboxSpec(id="sbx_key", name="key", guest=guest)))
+box = Asker(engine.create(SandboxSpec(id="sbx_key", name="key")))
 find = "import ctypes; print(ctypes.CDLL(None).syscall(249, b'user', b'sandcell-test', None, 0))"
 print(box.run("python", "-c", find).output.strip())
 engine.close()

@@ -32,7 +32,7 @@ def settings(state: Path, *, guest: GuestCommand = GUEST) -> EngineSettings:
 
 
 def spec(name: str = "box", **fields: Any) -> SandboxSpec:
-    return SandboxSpec(id=new_id("sbx"), name=name, guest=GUEST, **fields)
+    return SandboxSpec(id=new_id("sbx"), name=name, **fields)
 
 
 @pytest.fixture
@@ -191,7 +191,7 @@ def test_files_outlive_a_sandbox_that_stops(engine: LocalEngine, tmp_path: Path)
     Asker(record).run("touch", "/workspace/kept")
     engine.close()
     assert [found.status for found in engine.list()] == ["stopped"]
-    assert (Path(record.socket).parent / "workspace" / "kept").exists()
+    assert (Path(record.address.path).parent / "workspace" / "kept").exists()
     engine.remove(record.id)
     assert engine.list() == []
 
@@ -201,7 +201,7 @@ def test_long_paths_are_fine(tmp_path: Path) -> None:
     engine = LocalEngine(settings(state))
     try:
         record = engine.create(spec())
-        assert len(record.socket) > 107
+        assert len(record.address.path) > 107
         assert Asker(record).run("true").code == 0
     finally:
         engine.close()

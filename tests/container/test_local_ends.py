@@ -38,7 +38,7 @@ def open_engine(state: Path) -> LocalEngine:
 
 
 def spec(name: str, *, on_release: OnRelease = "remove") -> SandboxSpec:
-    return SandboxSpec(id=f"sbx_{name}", name=name, guest=GUEST, on_release=on_release)
+    return SandboxSpec(id=f"sbx_{name}", name=name, on_release=on_release)
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ settings = EngineSettings(
     state=pathlib.Path(sys.argv[1]), first_uid=61200, uid_count=1000, guest=guest, guest_settings={}
 )
 engine = LocalEngine(settings)
-engine.create(SandboxSpec(id="sbx_box", name="box", guest=guest, on_release=sys.argv[2]))
+engine.create(SandboxSpec(id="sbx_box", name="box", on_release=sys.argv[2]))
 if sys.argv[3] and os.fork() == 0:
     signal.pause()
 print("made", flush=True)
@@ -260,8 +260,8 @@ def test_a_guest_that_fails_is_gone_at_the_next_look(tmp_path: Path) -> None:
     settings = EngineSettings(state=tmp_path, first_uid=61200, uid_count=1000, guest=guest, guest_settings={})
     engine = LocalEngine(settings)
     record = engine.create(spec("box"))
-    log = Path(record.socket).parent / "log"
-    entry = json.loads((Path(record.socket).parent / "record.json").read_text())
+    log = Path(record.address.path).parent / "log"
+    entry = json.loads((Path(record.address.path).parent / "record.json").read_text())
     with suppress(ProcessLookupError), Watch([pid for pid, _ in entry["processes"]]) as watch:
         assert watch.all_gone(WITHIN)
     assert "fails on purpose" in log.read_text()

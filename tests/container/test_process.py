@@ -31,13 +31,13 @@ def engine(tmp_path: Path) -> Iterator[ProcessEngine]:
 
 
 def spec(name: str = "box") -> SandboxSpec:
-    return SandboxSpec(id=new_id("sbx"), name=name, guest=GUEST)
+    return SandboxSpec(id=new_id("sbx"), name=name)
 
 
 @pytest.mark.short
 def test_user_code_runs_as_the_caller_in_folders_of_its_own(engine: ProcessEngine, tmp_path: Path) -> None:
     record = engine.create(spec())
-    box, folder = Asker(record), Path(record.socket).parent
+    box, folder = Asker(record), Path(record.address.path).parent
     ran = box.run("bash", "-c", "pwd; echo $HOME $TMPDIR; id -u; command -v python")
     assert ran.output.split() == [
         str(folder / "workspace"),

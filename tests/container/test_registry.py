@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sandcell_container.engine import Record
+from sandcell_container.engine import Address, Record
 from sandcell_container.errors import Conflict, ErrorCode, InvalidRequest, Unavailable
 from sandcell_container.os_process import OsProcess
 from sandcell_container.registry import Claim, Registry
@@ -40,7 +40,7 @@ def record(name: str, *, on_release: OnRelease = "remove", created_at: float = 0
         name=name,
         engine="local",
         status="creating",
-        socket="",
+        address=Address(),
         token="secret",
         created_at=created_at,
         on_release=on_release,
@@ -68,7 +68,7 @@ def test_a_live_sandbox_is_listed_as_it_is(registry: Registry, held: ExitStack) 
     assert published.record.status == "running"
     assert registry.entries() == [published]
     assert published.processes == (me,)
-    assert published.record.socket == str(published.folder / "guest.sock")
+    assert published.record.address.path == str(published.folder / "guest.sock")
 
 
 def test_entries_come_in_the_order_of_creation(registry: Registry, held: ExitStack) -> None:

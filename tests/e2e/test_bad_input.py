@@ -49,7 +49,7 @@ def ask(
     """Send one request as any client would, with the sandbox's token unless another is given."""
     record = the_host().find(sandbox.id).record
     sent = {"Authorization": f"Bearer {record.token if token is None else token}", **(headers or {})}
-    connection = _UnixConnection(record.socket)
+    connection = _UnixConnection(record.address.path)
     try:
         connection.request(method, path, body, sent)
         answer = connection.getresponse()

@@ -239,7 +239,7 @@ def test_an_image_that_is_not_there_is_named(docker_host: str) -> None:
 
 
 def _record(sandbox_id: str) -> str:
-    return next(each.record.socket for each in the_host().records() if each.record.id == sandbox_id)
+    return next(each.record.address.path for each in the_host().records() if each.record.id == sandbox_id)
 
 
 def _containers(host: str, sandbox_id: str) -> list[str]:

@@ -30,7 +30,7 @@ class Http:
         self.connection = HTTPConnection("sandbox", timeout=20)
         self.connection.sock = socket.socket(socket.AF_UNIX)
         self.connection.sock.settimeout(20)
-        self.connection.sock.connect(record.socket)
+        self.connection.sock.connect(record.address.path)
 
     def open(self, method: str, path: str, body: Any = None, **headers: str) -> HTTPResponse:
         """Send a request, its body as JSON unless it is bytes, and return the answer when its head is there."""

@@ -13,7 +13,7 @@ import pytest
 from sandcell import ErrorCode, SandcellError
 from sandcell.client.blocking.transport import Transport
 from sandcell.client.host import the_host
-from sandcell.client.protocol import Address, Request, path_of
+from sandcell.client.protocol import Request, path_of
 from sandcell.events import Stdout
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ def test_the_guest_answers_while_cells_burn_all_cores_and_memory(
     sandbox: Sandbox, burning: list[Context]
 ) -> None:
     record = the_host().find(sandbox.id).record
-    transport = Transport(Address(path=record.socket), record.token, connect_timeout=5.0, reply_timeout=5.0)
+    transport = Transport(record.address, record.token, connect_timeout=5.0, reply_timeout=5.0)
     slowest = 0.0
     for _ in range(20):
         asked = time.monotonic()

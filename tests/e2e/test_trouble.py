@@ -17,7 +17,6 @@ from sandcell import ErrorCode, Sandbox, SandcellError
 from sandcell.client.blocking.files import Files
 from sandcell.client.blocking.transport import Transport
 from sandcell.client.host import the_host
-from sandcell.client.protocol import Address
 from sandcell_container.os_process import OsProcess, end_processes
 from sandcell_container.registry import Registry
 
@@ -98,7 +97,7 @@ def test_calls_end_when_a_process_of_the_sandbox_is_killed(doomed: Sandbox, whom
 def test_a_guest_that_stands_still_is_unreachable(doomed: Sandbox) -> None:
     """Nothing tells a stopped process from a busy one but time, which is made short here."""
     record = the_host().find(doomed.id).record
-    transport = Transport(Address(path=record.socket), record.token, connect_timeout=5.0, reply_timeout=0.2)
+    transport = Transport(record.address, record.token, connect_timeout=5.0, reply_timeout=0.2)
     guest = processes_of(doomed.id)[1]
     os.kill(guest.pid, signal.SIGSTOP)
     try:
@@ -196,7 +195,7 @@ def await_ends(processes: tuple[OsProcess, ...], timeout: float) -> list[OsProce
 def test_nothing_is_left_of_a_client_that_was_killed() -> None:
     process, sandbox_id = start_client("{}")
     processes = processes_of(sandbox_id)
-    folder = Path(the_host().find(sandbox_id).record.socket).parent
+    folder = Path(the_host().find(sandbox_id).record.address.path).parent
     kill_client(process)
     assert await_ends(processes, timeout=2.0) == []
     assert sandbox_id not in {each.id for each in Sandbox.list()}

@@ -12,16 +12,18 @@ import pytest
 from sandcell.client.blocking.sandbox import Sandbox
 from sandcell.client.host import Creation, Host, guest_command, the_host
 from sandcell.client.records import find_record, info_of_record
-from sandcell_container.engine import Probe, Record
+from sandcell_container.end import End
+from sandcell_container.engine import Address, Probe, Record
+from sandcell_container.engines.partial import PartialEngine
 from sandcell_container.errors import ErrorCode, SandcellError
-from sandcell_container.spec import GuestCommand, SandboxSpec
+from sandcell_container.spec import SandboxSpec
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from sandcell_container.spec import Status
 
-SPEC = SandboxSpec(id="one", name="one", guest=GuestCommand(module="m", function="f", runtime_dir="/r"))
+SPEC = SandboxSpec(id="one", name="one")
 
 
 def record(name: str, status: Status = "running") -> Record:
@@ -30,20 +32,22 @@ def record(name: str, status: Status = "running") -> Record:
         name=name,
         engine="table",
         status=status,
-        socket="/nowhere",
+        address=Address(path="/nowhere"),
         token="t",
         created_at=1.0,
         on_release="remove",
     )
 
 
-class TableEngine:
+class TableEngine(PartialEngine):
     """An engine that is a table: what it lists is what it was given, one list after the other."""
-
-    name = "table"
 
     def __init__(self, *lists: list[Record]) -> None:
         self._lists = list(lists)
+
+    @property
+    def name(self) -> str:
+        return "table"
 
     def probe(self) -> Probe:
         return Probe(engine=self.name, usable=True)
@@ -57,8 +61,8 @@ class TableEngine:
     def remove(self, sandbox_id: str) -> None:
         """Nothing to end."""
 
-    def await_end(self, sandbox_id: str, *, timeout: float) -> None:
-        """Nothing to wait for."""
+    def await_end(self, sandbox_id: str, *, timeout: float | None) -> End | None:
+        return End(cause="lost")
 
     def close(self) -> None:
         """Nothing to give back."""
@@ -158,7 +162,7 @@ def test_a_record_tells_what_it_knows() -> None:
 
 def test_a_sandbox_that_ends_at_once_was_not_started(host: Host, tmp_path: Path) -> None:
     """Its maker is told that, and not that something it never had is gone."""
-    dead = replace(record("one"), socket=str(tmp_path / "nobody.sock"))
+    dead = replace(record("one"), address=Address(path=str(tmp_path / "nobody.sock")))
     with pytest.raises(SandcellError) as caught:
         Sandbox._attach(host, TableEngine([dead]), dead, "owner")  # pyright: ignore[reportPrivateUsage]  # the seam
     assert caught.value.code is ErrorCode.START_FAILED

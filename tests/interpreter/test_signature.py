@@ -12,7 +12,6 @@ from sandcell import AsyncSandbox, Sandbox
 from sandcell.client.options import make_spec
 from sandcell.client.signature import option_defaults
 from sandcell.config import Config
-from sandcell_container.spec import GuestCommand
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +34,7 @@ def test_a_name_is_required_where_it_has_to_be_given() -> None:
 
 def test_the_defaults_that_are_shown_are_those_that_hold() -> None:
     def spec_of(options: Any) -> dict[str, Any]:
-        spec = make_spec(Config(), GuestCommand(module="m", function="f", runtime_dir="/r"), None, options)
+        spec = make_spec(Config(), None, options)
         return {each: getattr(spec, each) for each in type(spec).__slots__ if each not in {"id", "name"}}
 
     assert spec_of(option_defaults()) == spec_of({})

@@ -25,7 +25,7 @@ class Asker:
     """Asks the plain guest of one sandbox. `timeout` in seconds, for each answer."""
 
     def __init__(self, record: Record, *, timeout: float = 30.0) -> None:
-        self._path = record.socket
+        self._path = record.address.path
         self._timeout = timeout
 
     def run(self, *argv: str) -> Ran:

@@ -13,7 +13,7 @@ import secrets
 import select
 import socket
 import time
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +22,11 @@ import docker.errors
 import requests.exceptions
 from docker.types import LogConfig, Mount
 
-from sandcell_container.engine import Probe, Record
+from sandcell_container.end import End
+from sandcell_container.engine import Address, Probe, Record
 from sandcell_container.engines.boot import Place, new_boot
 from sandcell_container.engines.docker_daemon import RUNTIME_IMAGE, check_daemon, failure_of
+from sandcell_container.engines.partial import PartialEngine
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.file_tree import remove_tree
 from sandcell_container.guest.boot import GuestBoot
@@ -81,7 +83,7 @@ _STATUS: dict[str, Status] = {
 }
 
 
-class DockerEngine:
+class DockerEngine(PartialEngine):
     """See `Engine`. `host` is the daemon's address, by default the one that the docker command would use."""
 
     def __init__(self, settings: EngineSettings, *, host: str | None = None) -> None:
@@ -135,10 +137,15 @@ class DockerEngine:
             _remove(client, self._folder / sandbox_id)
         self._mine.discard(sandbox_id)
 
-    def await_end(self, sandbox_id: str, *, timeout: float) -> None:
-        with suppress(SandcellError), self._client(timeout) as client:  # a wait that is over is an answer too
-            for each in _containers(client, _ID, sandbox_id):
-                each.wait()
+    def await_end(self, sandbox_id: str, *, timeout: float | None) -> End | None:
+        patience = timeout or _CALL_TIMEOUT
+        try:
+            with self._client(patience) as client:
+                for each in _containers(client, _ID, sandbox_id):
+                    each.wait()
+        except SandcellError:
+            return None  # a wait that is over is an answer too
+        return End(cause="lost", at=time.time())
 
     def close(self) -> None:
         for sandbox_id in tuple(self._mine):
@@ -304,7 +311,7 @@ def _new_record(spec: SandboxSpec, engine: str) -> Record:
         name=spec.name,
         engine=engine,
         status="creating",
-        socket="",
+        address=Address(),
         token=secrets.token_urlsafe(32),
         created_at=time.time(),
         on_release=spec.on_release,
@@ -318,7 +325,7 @@ def _record(boot: GuestBoot, status: Status, folder: Path) -> Record:
         name=boot.name,
         engine=boot.engine,
         status=status,
-        socket=str(folder / "guest.sock"),
+        address=Address(path=str(folder / "guest.sock")),
         token=boot.token,
         created_at=boot.created_at,
         on_release=boot.on_release,

@@ -21,6 +21,7 @@ from sandcell_container.engines.drawing import Drawing, Tools, empty_view, make_
 from sandcell_container.engines.environment import calling_environment, check_readable, query_environment
 from sandcell_container.engines.launch import PLACE
 from sandcell_container.engines.limits import apply_limits
+from sandcell_container.engines.partial import PartialEngine
 from sandcell_container.engines.sandbox_host import SandboxHost
 from sandcell_container.engines.zygote_process import import_path, memory_file
 from sandcell_container.errors import ErrorCode, SandcellError, error
@@ -28,6 +29,7 @@ from sandcell_container.errors import ErrorCode, SandcellError, error
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from sandcell_container.end import End
     from sandcell_container.engine import Record
     from sandcell_container.engines.environment import PythonEnvironment
     from sandcell_container.engines.launch import Program
@@ -45,7 +47,7 @@ _PROBE = (
 )
 
 
-class LocalEngine:
+class LocalEngine(PartialEngine):
     """Makes sandboxes on this machine. Implements `Engine`; needs Linux and bubblewrap 0.8, as root or as anyone."""
 
     def __init__(self, settings: EngineSettings) -> None:
@@ -103,8 +105,8 @@ class LocalEngine:
         """End the sandbox and remove its files. Source: `Engine.remove`; errors: `Registry.remove`."""
         self._host.remove(sandbox_id)
 
-    def await_end(self, sandbox_id: str, *, timeout: float) -> None:
-        self._host.await_end(sandbox_id, timeout=timeout)
+    def await_end(self, sandbox_id: str, *, timeout: float | None) -> End | None:
+        return self._host.await_end(sandbox_id, timeout=timeout)
 
     def close(self) -> None:
         """End the sandboxes that end with this program. Source: `Engine.close`."""

@@ -19,9 +19,11 @@ from sandcell_container.engines.environment import (
 )
 from sandcell_container.engines.launch import Launch, Program
 from sandcell_container.engines.limits import apply_limits
+from sandcell_container.engines.partial import PartialEngine
 from sandcell_container.engines.sandbox_host import Blueprint, SandboxHost
 
 if TYPE_CHECKING:
+    from sandcell_container.end import End
     from sandcell_container.engine import Record
     from sandcell_container.engines.environment import PythonEnvironment
     from sandcell_container.engines.limits import AppliedLimits
@@ -36,7 +38,7 @@ _WARNING = "engine process: user code runs without any isolation, with all right
 _ISOLATION = {"pid": False, "net": False, "mount": False, "user": False, "ipc": False, "uts": False}
 
 
-class ProcessEngine:
+class ProcessEngine(PartialEngine):
     """Makes "sandboxes" that are plain processes of the calling user. Implements `Engine`."""
 
     def __init__(self, settings: EngineSettings) -> None:
@@ -67,8 +69,8 @@ class ProcessEngine:
         """End the sandbox and remove its files. Source: `Engine.remove`; errors: `Registry.remove`."""
         self._host.remove(sandbox_id)
 
-    def await_end(self, sandbox_id: str, *, timeout: float) -> None:
-        self._host.await_end(sandbox_id, timeout=timeout)
+    def await_end(self, sandbox_id: str, *, timeout: float | None) -> End | None:
+        return self._host.await_end(sandbox_id, timeout=timeout)
 
     def close(self) -> None:
         """End the sandboxes that end with this program. Source: `Engine.close`."""

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sandcell_container.engine import Record
+from sandcell_container.engine import Address, Record
 from sandcell_container.engines.launch import Launch
 from sandcell_container.engines.zygote_process import ZygoteProcess, memory_file
 from sandcell_container.errors import ErrorCode, SandcellError, error
@@ -25,6 +25,7 @@ from sandcell_container.unix_address import listen_at
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from sandcell_container.end import End
     from sandcell_container.engines.settings import EngineSettings
     from sandcell_container.registry import Claim, Entry
     from sandcell_container.spec import SandboxSpec
@@ -95,8 +96,8 @@ class SandboxHost:
     def remove(self, sandbox_id: str) -> None:
         self._registry.remove(sandbox_id)
 
-    def await_end(self, sandbox_id: str, *, timeout: float) -> None:
-        self._registry.await_end(sandbox_id, timeout=timeout)
+    def await_end(self, sandbox_id: str, *, timeout: float | None) -> End | None:
+        return self._registry.await_end(sandbox_id, timeout=timeout)
 
     def close(self) -> None:
         """End the sandboxes that end with this program, and remove the files of those that leave none."""
@@ -124,7 +125,7 @@ def _new_record(spec: SandboxSpec, engine: str) -> Record:
         name=spec.name,
         engine=engine,
         status="creating",
-        socket="",
+        address=Address(),
         token=secrets.token_urlsafe(32),
         created_at=time.time(),
         on_release=spec.on_release,
@@ -143,7 +144,7 @@ def _start(claim: Claim, blueprint: Blueprint, zygote: ZygoteProcess, deadline: 
         reply, reply_end = _pair(held)
         guest_end, spawner_end = _pair(held)
         status_in, status_out = os.pipe()
-        listener = held.enter_context(listen_at(claim.entry.record.socket))
+        listener = held.enter_context(listen_at(claim.entry.record.address.path))
         log = os.open(claim.entry.folder / "log", os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         memory = [memory_file(content) for content in blueprint.memory]
         for descriptor in (status_in, status_out, log, *memory):

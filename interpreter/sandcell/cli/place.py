@@ -10,7 +10,6 @@ from sandcell.cli.progress import Progress
 from sandcell.client.blocking.sandbox import Sandbox
 from sandcell.client.blocking.transport import Transport
 from sandcell.client.host import the_host
-from sandcell.client.protocol import Address
 
 if TYPE_CHECKING:
     import argparse
@@ -33,7 +32,7 @@ class Place:
         engine = the_host().engine(self.sandbox.engine).engine
         record = next(each for each in engine.list() if each.id == self.sandbox.id)
         return Transport(
-            Address(path=record.socket),
+            record.address,
             record.token,
             connect_timeout=config.connect_timeout,
             reply_timeout=config.reply_timeout,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from sandcell.config import Config
-    from sandcell_container.spec import GuestCommand, OnRelease
+    from sandcell_container.spec import OnRelease
 
 __all__ = [
     "LATER",
@@ -285,7 +285,7 @@ LATER = (
 )
 
 
-def make_spec(config: Config, guest: GuestCommand, image: str | None, options: CreateOptions) -> SandboxSpec:
+def make_spec(config: Config, image: str | None, options: CreateOptions) -> SandboxSpec:
     """Return the sandbox as an engine is asked for it. What is not given comes from `config`.
 
     Raises:
@@ -302,7 +302,6 @@ def make_spec(config: Config, guest: GuestCommand, image: str | None, options: C
     return SandboxSpec(
         id=sandbox_id,
         name=check_id(name, what="name of a sandbox") if name is not None else sandbox_id,
-        guest=guest,
         image=image if image is not None else config.image,
         limits=make_limits(options),
         strict=options.get("strict", False),

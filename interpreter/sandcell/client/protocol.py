@@ -16,6 +16,7 @@ import h11
 import msgspec
 
 from sandcell.names import decode_names
+from sandcell_container.engine import Address
 from sandcell_container.errors import ErrorCode, SandcellError, error
 
 if TYPE_CHECKING:
@@ -43,17 +44,6 @@ T = TypeVar("T")
 
 class Cut(Exception):
     """The connection ended before the answer did."""
-
-
-class Address(NamedTuple):
-    """Where a guest listens: `path` of a unix socket, else `host` and `port`."""
-
-    path: str = ""
-    host: str = ""
-    port: int = 0
-
-    def __str__(self) -> str:
-        return self.path or f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

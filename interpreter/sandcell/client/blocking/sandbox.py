@@ -33,7 +33,7 @@ from sandcell.client.options import (
     make_execution,
     make_spec,
 )
-from sandcell.client.protocol import Address, Request, path_of
+from sandcell.client.protocol import Request, path_of
 from sandcell.client.records import born_dead, info_of_record
 from sandcell.client.signature import show_options
 from sandcell.names import encode_names
@@ -100,7 +100,7 @@ class Sandbox:
             Unavailable: ENGINE_UNAVAILABLE, START_FAILED, START_TIMEOUT, each with its cause and what to do.
         """
         host = in_thread(the_host)
-        spec = make_spec(host.config, host.guest, image, options)
+        spec = make_spec(host.config, image, options)
         engine, passed_over = in_thread(host.engine, options.get("engine") or host.config.engine)
         spec = fit_engine(spec, engine.name, image)
         creation = Creation(engine.create, engine.remove)
@@ -143,7 +143,7 @@ class Sandbox:
     @classmethod
     def _attach(cls, host: Host, engine: Engine, record: Record, kind: Literal["owner", "attached"]) -> Self:
         transport = Transport(
-            Address(path=record.socket),
+            record.address,
             record.token,
             connect_timeout=host.config.connect_timeout,
             reply_timeout=host.config.reply_timeout,
