@@ -33,6 +33,7 @@ __all__ = ["Dispatcher"]
 log = logging.getLogger(__name__)
 
 _MAX_REQUESTS = 900  # questions that wait for one kernel's answers; its channels hold a thousand messages
+_REPLY_S = 1.0  # between idle and a reply, which come by different sockets; a kernel that fails sends none
 
 
 class Dispatcher:
@@ -75,7 +76,7 @@ class Dispatcher:
             if kernel is not None:
                 kernel.send(channel, message)
             return
-        if self._routes.count_requests >= _MAX_REQUESTS:
+        if self._routes.count >= _MAX_REQUESTS:
             raise error(
                 ErrorCode.QUOTA_EXCEEDED, f"{_MAX_REQUESTS} requests wait for the kernel {self._name}"
             )
@@ -84,7 +85,7 @@ class Dispatcher:
         else:
             self._outbox.append(ChannelMessage(channel, message))
             self.life.start_soon()
-        self._routes.open(Request(message, listener))
+        self._routes.open(Request(channel, message, listener))
 
     def interrupt(self, who: str) -> None:
         """Interrupt the run that runs."""
@@ -145,9 +146,12 @@ class Dispatcher:
 
     def on_message(self, channel: Channel, message: Message) -> None:
         try:
-            self._routes.deliver(channel, message)
+            asked = self._routes.deliver(channel, message)
         except BadMessage as problem:  # code in the kernel can write what it likes on its sockets
             log.warning("dropped a message context=%s: %s", self._name, problem)
+            return
+        if isinstance(asked, Request) and asked.is_unanswered:
+            self._loop.call_later(_REPLY_S, self._answer_for_kernel, asked)
 
     def on_down(self, death: Death) -> None:
         """The kernel is gone: what ran and what waited ends, and the next run is told why it begins anew."""
@@ -169,6 +173,11 @@ class Dispatcher:
             run.refuse(problem)
             run.report(reason=str(problem))
         self._abandon_requests(str(problem))
+
+    def _answer_for_kernel(self, asked: Request) -> None:
+        if asked.is_unanswered and self._routes.is_open(asked):
+            asked.answer("the kernel did not answer this request: it may be one that it does not know")
+            self._routes.close(asked)
 
     def _abandon_requests(self, reason: str) -> None:
         self._outbox.clear()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections import deque
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import UnsetType
@@ -160,7 +159,7 @@ class Executions:
             spill_dir=spill_dir,
         )
         self._records: dict[str, Execution] = {}
-        self._ended: deque[Execution] = deque()
+        self._ended: dict[str, Execution] = {}  # the oldest end first
 
     def start(self, request: CreateExecution) -> Execution:
         """Run code in the context that `request` names, its own (`fresh`), or the sandbox's for the language.
@@ -182,7 +181,7 @@ class Executions:
         try:
             context.submit(message, execution)
         except SandcellError:
-            del self._records[execution.id]  # so that the same request may be made again
+            self._forget(execution)  # so that the same request may be made again
             raise
         finally:
             if request.fresh:
@@ -250,12 +249,15 @@ class Executions:
 
     def _keep(self, execution: Execution) -> None:
         """Keep the record of a run that has ended, and drop the oldest over the bound."""
-        self._ended.append(execution)
+        self._ended[execution.id] = execution
         if len(self._ended) > self._config.max_records:
-            oldest = self._ended.popleft()
-            oldest.close()
-            if self._records.get(oldest.id) is oldest:
-                del self._records[oldest.id]
+            self._forget(next(iter(self._ended.values())))
+
+    def _forget(self, execution: Execution) -> None:
+        """Drop the record of a run that has ended, or was never taken."""
+        self._ended.pop(execution.id, None)
+        self._records.pop(execution.id, None)
+        execution.close()
 
     def _timeout_of(self, request: CreateExecution) -> float | None:
         _check_seconds(request.queue_timeout, "queue_timeout")

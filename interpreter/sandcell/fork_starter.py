@@ -158,7 +158,8 @@ class ForkServers:
 class ForkStarter:
     """Implements KernelStarter. An async context manager; leaving it ends the server and the idle child, no kernel.
 
-    `preload` names modules; `linger` is how many seconds after the last start they are given back.
+    `preload` names modules; `linger` is how many seconds after the last start, and what it had made ready for the next
+    one, all that is given back.
     """
 
     def __init__(
@@ -179,6 +180,7 @@ class ForkStarter:
         self._idle: ForkedChild | None = None
         self._preparing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
         self._tasks: asyncio.TaskGroup
         self._servers: ForkServers
 
@@ -190,6 +192,7 @@ class ForkStarter:
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._closed = True
         if self._timer is not None:
             self._timer.cancel()
         if self._preparing is not None:
@@ -251,11 +254,19 @@ class ForkStarter:
 
     def _prepare_soon(self, request: KernelRequest) -> None:
         """Have a child ready for the next start, which is likely to be as this one; and put off the end of it all."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(self._linger, self._rest)
+        self._put_off_rest()
         if self._idle is None and self._preparing is None:
             self._preparing = self._tasks.create_task(self._prepare(request))
+
+    def _put_off_rest(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(self._linger, self._rest_in_time)
+
+    def _rest_in_time(self) -> None:
+        """Give back what nobody used, but not under who prepares: what that makes would be there for ever."""
+        if self._preparing is None:
+            self._rest()
 
     async def _prepare(self, request: KernelRequest) -> None:
         child = None
@@ -272,6 +283,8 @@ class ForkStarter:
             self._preparing = None
             if child is not None:
                 child.close()
+            if not self._closed:
+                self._put_off_rest()
 
     def _rest(self) -> None:
         child, self._idle = self._idle, None

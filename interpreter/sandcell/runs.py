@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,6 +12,7 @@ from sandcell.content import content_of, take_text
 from sandcell.execution import Phase
 from sandcell_container.end import Cause, End
 from sandcell_container.errors import ErrorCode, SandcellError, error
+from sandcell_kernel.answers import reply_type
 from sandcell_kernel.wire import new_message
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from sandcell.events import Event
     from sandcell.execution import Death, ExecutionMachine, Stop
     from sandcell_kernel.output import RunOutput, StreamName
-    from sandcell_kernel.wire import Channel, Message
+    from sandcell_kernel.wire import Channel, Header, Message
 
 __all__ = [
     "Answer",
@@ -237,16 +238,21 @@ class Answer:
 class Request:
     """Anything else that was asked of the kernel: over when idle was said, and the reply where one is due."""
 
-    def __init__(self, message: Message, listener: RunListener) -> None:
+    def __init__(self, channel: Channel, message: Message, listener: RunListener) -> None:
         self.message = message
+        self._channel: Channel = channel
         self._listener = listener
-        self._owed = {"idle"}
-        if message.msg_type.endswith("_request"):
-            self._owed.add(message.msg_type.removesuffix("_request") + "_reply")
+        self._reply_type = reply_type(message.msg_type)
+        self._owed = {"idle", self._reply_type} - {""}
 
     @property
     def is_over(self) -> bool:
         return not self._owed
+
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether the kernel is done with it, as it says, and has not answered yet."""
+        return self._owed == {self._reply_type}
 
     def receive(self, channel: Channel, message: Message) -> None:
         kind = message.msg_type
@@ -255,6 +261,17 @@ class Request:
         else:
             self._owed.discard(kind)
         self._listener.on_message(channel, message)
+
+    def answer(self, problem: str) -> None:
+        """Answer in the kernel's place that it did not."""
+        content: dict[str, Any] = {
+            "status": "error",
+            "ename": "NoReply",
+            "evalue": problem,
+            "traceback": [],
+        }
+        reply = new_message(self._reply_type, content, session=_SESSION, parent=self.message.header)
+        self.receive(self._channel, reply)
 
     def abandon(self, reason: str) -> None:
         """Report that the kernel ended before it had answered."""
@@ -266,43 +283,68 @@ class Request:
 
 
 class Routes:
-    """Who gets what a kernel says: found by the id of the request that it answers."""
+    """Who gets what a kernel says: found by the header of the request that it answers.
+
+    Clients choose the ids of their requests, and two may choose the same one; then session and type decide, and
+    between requests that are alike in all that, the order in which they came.
+    """
 
     def __init__(self) -> None:
-        self._open: dict[str, Run | Request] = {}
-        self._late: OrderedDict[str, Run | Request] = OrderedDict()
+        self._asked: dict[str, list[Run | Request]] = {}  # by msg_id, what is open and what may still be late
+        self._open: dict[Run | Request, None] = {}
+        self._late: deque[Run | Request] = deque()
 
     def open(self, asked: Run | Request) -> None:
-        self._open[asked.message.msg_id] = asked
+        self._asked.setdefault(asked.message.msg_id, []).append(asked)
+        self._open[asked] = None
 
-    def deliver(self, channel: Channel, message: Message) -> None:
-        """Hand a message to who asked; what answers nobody's request is dropped. Raises BadMessage."""
-        parent = message.parent_id
-        asked = self._open.get(parent) or self._late.get(parent)
+    def deliver(self, channel: Channel, message: Message) -> Run | Request | None:
+        """Hand a message to who asked, and return that; what answers nobody's request is dropped. Raises BadMessage."""
+        asked = self._who_asked(message.parent) if message.parent is not None else None
         if asked is not None:
             asked.receive(channel, message)
             if asked.is_over:
                 self.close(asked)
+        return asked
 
     def close(self, asked: Run | Request) -> None:
         """From now on what comes for it is late."""
-        msg_id = asked.message.msg_id
-        if self._open.pop(msg_id, None) is not None:
-            self._late[msg_id] = asked
+        if asked in self._open:
+            del self._open[asked]
+            self._late.append(asked)
             if len(self._late) > _LATE_KEPT:
-                self._late.popitem(last=False)
+                self._forget(self._late.popleft())
+
+    def is_open(self, asked: Run | Request) -> bool:
+        return asked in self._open
 
     def take_unanswered(self) -> list[Request]:
         """Return the requests that wait for an answer, which they will not get here any more."""
-        requests = [asked for asked in self._open.values() if isinstance(asked, Request)]
+        requests = [asked for asked in self._open if isinstance(asked, Request)]
         for request in requests:
-            del self._open[request.message.msg_id]
+            del self._open[request]
+            self._forget(request)
         return requests
 
     @property
-    def count_requests(self) -> int:
+    def count(self) -> int:
         """How many wait for an answer."""
-        return sum(isinstance(asked, Request) for asked in self._open.values())
+        return len(self._open)
+
+    def _who_asked(self, parent: Header) -> Run | Request | None:
+        found = self._asked.get(parent.msg_id, [])
+        if len(found) > 1:
+            known = (parent.session, parent.msg_type)
+            found = [
+                each for each in found if (each.message.head.session, each.message.msg_type) == known
+            ] or found
+        return next((each for each in found if each in self._open), found[-1] if found else None)
+
+    def _forget(self, asked: Run | Request) -> None:
+        msg_id = asked.message.msg_id
+        self._asked[msg_id].remove(asked)
+        if not self._asked[msg_id]:
+            del self._asked[msg_id]
 
 
 class RunQueue:

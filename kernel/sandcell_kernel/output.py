@@ -34,6 +34,9 @@ _BULK = 4 * 2**10  # from this on a writer is quick: read on at once
 _PAUSE_S = 0.005  # else words are collected for as long, unless a message wants them: a print is two writes. The ends of
 # those who wrote for a run that is over are looked for as late, so that they cost the next run no turn of the loop
 _NEWS_S = 0.1  # for the news that a run runs
+# For the message that text waits for. Both are written at nearly the same time, but code that lets no other thread run
+# also holds up the one that sends: then the text is shown, and the message after it.
+_PATIENCE_S = 1.0
 _MOST_PIPES = 130  # runs whose output somebody still holds, and the next one
 _MOST_READS = 16  # of one pipe in one go: code may have made it as large as Linux lets it, which is 1 MiB
 _ONCE = select.EPOLLIN | select.EPOLLONESHOT
@@ -102,7 +105,7 @@ class KernelOutput:
         """Give back everything; what was not read is lost. Closing twice is fine."""
         self._hang_up()
         for pipe in list(self._pipes.values()):
-            pipe.close()
+            pipe.run.close()
         if self._timer is not None:
             self._timer.cancel()
         if not self.epoll.closed:
@@ -151,6 +154,9 @@ class KernelOutput:
 
     # --- for the runs
 
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        return self._loop.call_later(seconds, callback)
+
     def add(self, pipe: _Pipe) -> None:
         self._pipes[pipe.descriptor] = pipe
 
@@ -195,6 +201,7 @@ class RunOutput:
         self.seen = 0  # the fence of the newest message: what is marked with more has to wait for its own
         self.ended = False  # late output waits for nothing
         self.closed = False
+        self._patience: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         """The kernel says that it runs, or says nothing: read."""
@@ -213,6 +220,7 @@ class RunOutput:
     def go_on(self, fence: int) -> None:
         """The message was taken: hand over what came after it."""
         self.seen = max(self.seen, fence)
+        self._wait_no_more()
         if self.started:
             for pipe in self._pipes:
                 pipe.deliver()
@@ -222,6 +230,7 @@ class RunOutput:
     def release(self) -> None:
         """The run is over: wait for no message any more."""
         self.started = self.ended = True
+        self._wait_no_more()
         for pipe in self._pipes:
             pipe.deliver()
             pipe.disarm()
@@ -236,10 +245,29 @@ class RunOutput:
         for pipe in self._pipes:
             pipe.arm()
 
+    def be_patient(self) -> None:
+        """Something waits for its message: bear with that for a while."""
+        if self._patience is None:
+            self._patience = self._owner.call_later(_PATIENCE_S, self._show_held)
+
     def close(self) -> None:
         self.closed = True
+        self._wait_no_more()
         for pipe in self._pipes:
             pipe.close()
+
+    def _show_held(self) -> None:
+        """Show what has waited for too long, as if its messages had come."""
+        self._patience = None
+        self.seen = max(self.seen, *(pipe.newest_mark for pipe in self._pipes))
+        for pipe in self._pipes:
+            pipe.deliver()
+        self.arm()
+
+    def _wait_no_more(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
 
 
 class _Pipe:
@@ -263,6 +291,11 @@ class _Pipe:
     def held(self) -> bool:
         """Whether something waits here for a message. Then nothing more is read."""
         return bool(self._parts)
+
+    @property
+    def newest_mark(self) -> int:
+        """The number of the newest message that something waits for here, 0 where nothing does."""
+        return max((part for part in self._parts if isinstance(part, int)), default=0)
 
     def arm(self) -> None:
         """Be told, once, when there is something to read."""
@@ -318,6 +351,7 @@ class _Pipe:
             part = parts[0]
             if isinstance(part, int):
                 if part > run.seen and not run.ended:
+                    run.be_patient()
                     return
                 parts.popleft()
             else:

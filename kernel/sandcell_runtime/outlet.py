@@ -56,9 +56,9 @@ class Outlet:
         `new`: it may be a run that begins, for which pipes were sent; `take_over`: then all that uses descriptors 1 and 2
         writes there as well.
         """
-        pipes = self._on
-        if pipes is None or pipes.msg_id != msg_id:
-            pipes = self._receive(msg_id) if new else None
+        # Clients choose the ids, and the next run may have the same one: then pipes were sent for it. Where none were,
+        # a library that has served other requests meanwhile goes back to the run that is on.
+        pipes = (self._receive(msg_id) or self._run_that_is_on(msg_id)) if new else None
         self._mine.set(pipes)
         if pipes is not None and pipes is not self._on and take_over:
             pipes.take_over()
@@ -75,6 +75,9 @@ class Outlet:
         if pipes is not None:
             pipes.take_over()
             self._on = pipes
+
+    def _run_that_is_on(self, msg_id: str) -> RunPipes | None:
+        return self._on if self._on is not None and self._on.msg_id == msg_id else None
 
     def _receive(self, msg_id: str) -> RunPipes | None:
         """Take what was sent for this run; what lies before it was for runs that did not come to be."""

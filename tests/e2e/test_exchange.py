@@ -190,6 +190,33 @@ def test_large_objects_go_through(context: Context) -> None:
     assert np.array_equal(context.pull("large"), array)
 
 
+def test_what_comes_out_has_a_bound_in_the_callers_memory(sandbox: Sandbox, context: Context) -> None:
+    context.run_code("raw = bytes(50_000_000); text = 'x' * 3_000_000")
+    for name, limit in (("raw", "40MiB"), ("text", 2_000_000)):
+        with pytest.raises(SandcellError) as caught:
+            context.pull(name, max_bytes=limit)
+        assert caught.value.code is ErrorCode.TOO_LARGE
+        assert caught.value.details["field"] == "max_bytes"
+    assert len(context.pull("raw", max_bytes="48MiB")) == 50_000_000
+    assert sandbox.exec("find /tmp -name '.sandcell-*'").stdout == ""
+
+
+def test_a_table_that_user_code_made_unfold_stays_out(context: Context) -> None:
+    code = """
+import pyarrow, sandcell_runtime.objects as ours
+def save(name, value, file):
+    table = pyarrow.table({"zeros": [0] * 1_000_000})
+    options = pyarrow.ipc.IpcWriteOptions(compression="zstd")
+    with pyarrow.ipc.new_stream(file, table.schema, options=options) as writer: writer.write_table(table)
+ours._save_table = save
+import pandas; frame = pandas.DataFrame({"a": [1]})
+"""
+    assert context.run_code(code).ok
+    with pytest.raises(SandcellError) as caught:
+        context.pull("frame")
+    assert caught.value.code is ErrorCode.TOO_LARGE
+
+
 def test_an_object_waits_for_its_turn(context: Context) -> None:
     live = hold(context)
     waiting = context.start_code("x = 'of the run'")

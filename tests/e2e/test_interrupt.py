@@ -21,7 +21,8 @@ GRACE = 1.0  # as the sandboxes of these tests have it
 class Wait(NamedTuple):
     """Code that waits for ever. `child` is the command line of a process that it starts and that has to end too.
 
-    Such a process says "up" first: an interrupt that comes while Python starts it is that program's to lose.
+    Such a process says "up" first. One that ignores the interrupt is Python's to kill, which it does once `Popen` has
+    returned: so it says "up" only when it was sent a line.
     """
 
     code: str
@@ -42,7 +43,8 @@ WAITS = {
     "Popen.wait": Wait("import subprocess; subprocess.Popen('echo up; exec sleep 6002', shell=True).wait()", "sleep 6002"),
     "grandchild": Wait("import subprocess; subprocess.run('echo up; sleep 6003; true', shell=True)", "sleep 6003"),
     "deaf child": Wait(
-        "import subprocess; subprocess.run('echo up; exec env --ignore-signal=INT sleep 6004', shell=True)", "sleep 6004"
+        "import subprocess; subprocess.run('read x; echo up; exec env --ignore-signal=INT sleep 6004', shell=True, input=b'x\\n')",
+        "sleep 6004",
     ),
     "own session": Wait("import subprocess; subprocess.run(['setsid', '-w', 'sleep', '6005'])"),
     "pool": Wait("import concurrent.futures as c\nwith c.ThreadPoolExecutor() as p: p.submit(time.sleep, 0.5).result()"),
@@ -82,12 +84,19 @@ def begin(sandbox: Sandbox, code: str, *, until: str = "so far", **options: floa
     first = "import sys, time; kept = 'kept'; sys.stdout.write('so far\\n')"  # print would write twice
     whole = f"{first}\n{textwrap.dedent(code)}"
     live = sandbox.start_code(whole, **options)  # type: ignore[arg-type]
-    next(event for event in live.follow() if isinstance(event, Stdout) and until in event.text)
-    return live
+    heard = ""
+    for event in live.follow():
+        heard += event.text if isinstance(event, Stdout) else ""
+        if f"{until}\n" in heard.replace(
+            "\r", ""
+        ):  # a print is two writes: an interrupt could come between them
+            return live
+    raise AssertionError(f"it ended without {until!r}")
 
 
-def is_running(sandbox: Sandbox, command: str) -> bool:
-    return sandbox.exec(["pgrep", "-fx", command]).ok
+def await_end(sandbox: Sandbox, command: str) -> None:
+    """Return when no process of this command line is there: one that was killed takes a moment to be gone."""
+    assert sandbox.exec(f"while pgrep -fx '{command}' > /dev/null; do sleep 0.01; done", timeout=DEADLINE).ok
 
 
 @pytest.mark.parametrize("name", WAITS)
@@ -99,7 +108,8 @@ def test_an_interrupt_reaches_what_the_code_waits_for(sandbox: Sandbox, name: st
     assert (run.end.cause, run.end.who, run.end.state) == ("interrupted", "sdk", "kept")
     assert not run.ok
     assert run.stdout.startswith("so far\n")
-    assert not wait.child or not is_running(sandbox, wait.child)
+    if wait.child:
+        await_end(sandbox, wait.child)
     after = sandbox.run_code("kept")
     assert (after.value, after.fresh_state) == ("kept", None)
 
@@ -142,19 +152,22 @@ def test_a_second_interrupt_does_not_shorten_the_grace(sandbox: Sandbox) -> None
     """Code that cleans up after the first one gets the whole of it."""
     live = begin(
         sandbox,
-        "try: time.sleep(600)\nfinally: print('cleaning', flush=True); time.sleep(0.3); print('clean')",
+        "try: print('up', flush=True); time.sleep(600)\n"
+        "finally: print('cleaning', flush=True); time.sleep(0.3); print('clean')",
+        until="up",
     )
     live.interrupt()
     run = live.wait(timeout=DEADLINE)
-    assert run.stdout == "so far\ncleaning\nclean\n"
+    assert run.stdout == "so far\nup\ncleaning\nclean\n"
     assert (run.end.cause, run.end.state) == ("interrupted", "kept")
 
 
 def test_code_that_handles_an_interrupt_and_ends_has_ended_by_itself(sandbox: Sandbox) -> None:
-    live = begin(sandbox, "try: time.sleep(600)\nexcept KeyboardInterrupt: print('handled')")
+    code = "try: print('up', flush=True); time.sleep(600)\nexcept KeyboardInterrupt: print('handled')"
+    live = begin(sandbox, code, until="up")
     live.interrupt()
     run = live.wait(timeout=DEADLINE)
-    assert (run.end.cause, run.ok, run.stdout) == ("exited", True, "so far\nhandled\n")
+    assert (run.end.cause, run.ok, run.stdout) == ("exited", True, "so far\nup\nhandled\n")
 
 
 def test_an_interrupt_ends_the_command_of_a_line_magic(sandbox: Sandbox) -> None:
@@ -164,7 +177,7 @@ def test_an_interrupt_ends_the_command_of_a_line_magic(sandbox: Sandbox) -> None
     run = live.wait(timeout=DEADLINE)
     assert (run.end.cause, run.end.state) == ("exited", "kept")
     assert run.stdout.endswith("next\n")
-    assert not is_running(sandbox, "sleep 6006")
+    await_end(sandbox, "sleep 6006")
 
 
 def test_an_interrupt_reaches_a_question(sandbox: Sandbox) -> None:

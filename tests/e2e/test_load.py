@@ -235,6 +235,14 @@ def test_the_guest_answers_while_cells_burn_all_cores_and_memory(
         slowest = max(slowest, time.monotonic() - asked)
     transport.close()
     assert slowest < PATIENCE
+    with_state = sandbox.create_context()
+    with_state.run_code("numbers = [1]")
+    asked = time.monotonic()
+    assert "numbers" in with_state.complete("numb").matches
+    assert with_state.inspect("numbers").found
+    assert [each.name for each in with_state.variables()] == ["numbers"]
+    assert time.monotonic() - asked < 3 * PATIENCE
+    with_state.delete()
     assert sandbox.run_code("1", fresh=True).ok
     live = burning[0]
     live.interrupt()

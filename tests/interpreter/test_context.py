@@ -421,6 +421,16 @@ async def test_a_program_that_never_gets_ready_is_given_up_in_time() -> None:
         assert raised.value.code is ErrorCode.START_TIMEOUT
 
 
+async def test_waiting_for_the_interpreter_is_waiting() -> None:
+    """So it is `queue_timeout` that bounds it; `timeout` counts from when the run runs."""
+    async with a_house(python="/usr/bin/yes") as house:
+        waiting = house.start("1", timeout=0.01, queue_timeout=0.2)
+        with pytest.raises(SandcellError) as raised:
+            await house.result(waiting)
+        assert raised.value.code is ErrorCode.BUSY
+        assert waiting.info().started_at is None
+
+
 async def test_a_start_that_fails_tells_what_was_said() -> None:
     async with a_house(python="/bin/sh") as house:
         with pytest.raises(SandcellError) as raised:
@@ -578,6 +588,19 @@ async def test_only_so_many_ended_runs_are_kept(house: House) -> None:
     assert raised.value.code is ErrorCode.NOT_FOUND
 
 
+async def test_runs_that_are_refused_push_no_others_out(house: House) -> None:
+    kept = house.start("1")
+    await house.result(kept)
+    busy = house.start("input()", allow_stdin=True)
+    await seen(busy, InputRequested)
+    for _ in range(CONFIG.max_records + 1):
+        with pytest.raises(SandcellError):
+            house.start("2", on_busy="reject")
+    assert house.executions.get(kept.id) is kept
+    busy.send_input("")
+    await house.result(busy)
+
+
 @pytest.mark.parametrize(
     ("options", "code"),
     [
@@ -652,6 +675,68 @@ async def test_the_request_of_a_front_arrives_as_it_was_sent(house: House) -> No
     assert "'odd': [1, 2]" in text
     assert "'cellId': 'c'" in text
     assert list(result.body()["data"]) == ["text/plain"]
+
+
+def named(message: Message, msg_id: str, *, session: str = "front") -> Message:
+    """Return the request with an id that its client chose."""
+    head = message.head
+    header = message.header.replace(head.msg_id.encode(), msg_id.encode())
+    header = header.replace(b'"session":"front"', f'"session":"{session}"'.encode())
+    return Message(header, metadata=message.metadata, content=message.content)
+
+
+async def test_clients_may_choose_the_same_id(house: House) -> None:
+    """Two runs one after another, and a question while the first one runs, all called "1"."""
+    context = await house.contexts.default("python")
+    await house.run("import os")
+    first, second, asking = Listener(), Listener(), Listener()
+    runs = [
+        submit(house, context, named(cell("print('a'); input(); 'A'", allow_stdin=True), "1"), first),
+        submit(house, context, named(cell("print('b'); os.system('echo b'); 'B'"), "1"), second),
+    ]
+    await first.until(lambda: first.kinds("stdin"))
+    question = new_message("complete_request", {"code": "os.getc", "cursor_pos": 7}, session="front")
+    context.send("shell", named(question, "1"), asking)
+    await seen(runs[0], InputRequested)
+    runs[0].send_input("")
+    results = [await house.result(run) for run in runs]
+    assert [run.stdout for run in results] == ["a\n", "b\nb\n"]
+    assert [run.text for run in results] == ["'A'", "'B'"]
+    await asking.until(lambda: asking.kinds("shell"))
+    assert asking.kinds("shell") == ["complete_reply"]
+    assert [listener.kinds("shell") for listener in (first, second)] == [["execute_reply"]] * 2
+
+
+async def test_questions_of_one_id_are_answered_in_their_order(house: House) -> None:
+    context = await house.contexts.default("python")
+    await house.run("import os, sys")
+    codes = ["os.getc", "sys.getref", "os.getp"]
+    asking = [Listener() for _ in codes]
+    for code, listener, session in zip(codes, asking, ("front", "front", "other"), strict=True):
+        question = new_message("complete_request", {"code": code, "cursor_pos": len(code)}, session="front")
+        context.send("shell", named(question, "q", session=session), listener)
+    for code, listener in zip(codes, asking, strict=True):
+        await listener.until(lambda listener=listener: listener.kinds("shell"))
+        (reply,) = [message.body() for channel, message in listener.messages if channel == "shell"]
+        assert reply["matches"]
+        assert all(code.partition(".")[2] in match for match in reply["matches"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [("history_request", {"hist_access_type": "none", "unknown": 1}), ("strange_request", {})],
+)
+async def test_a_request_that_the_kernel_leaves_unanswered_is_answered(
+    house: House, kind: str, content: dict[str, Any]
+) -> None:
+    context, listener = await house.contexts.default("python"), Listener()
+    context.send("shell", new_message(kind, content, session="front"), listener)
+    await listener.until(lambda: listener.kinds("shell"))
+    (reply,) = [message for channel, message in listener.messages if channel == "shell"]
+    assert reply.msg_type == kind.replace("request", "reply")
+    assert reply.body()["status"] == "error"
+    assert listener.ends == []
+    assert (await house.run("1")).ok
 
 
 async def test_an_error_aborts_waiting_runs_of_the_same_origin_only(house: House) -> None:

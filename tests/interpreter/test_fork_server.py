@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -42,6 +43,7 @@ from sandcell_container.errors import ErrorCode, SandcellError
 from sandcell_container.guest import spawner as spawner_file
 from sandcell_container.guest.boot import GuestBoot
 from sandcell_container.guest.spawn import Spawner, Start
+from sandcell_runtime.surroundings import process_start
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator
@@ -513,6 +515,26 @@ async def test_what_is_not_used_is_given_back(place: Place) -> None:
         assert await house.value("1", context) == 1
         assert await house.value("1") == 1
         assert house.plain.starts == 0
+
+
+async def test_what_is_made_ready_too_late_is_given_back_too(place: Place) -> None:
+    """The time is over while a child is still being made: that is not to be there for ever."""
+    async with a_house(place, linger=0.0) as house:
+        await house.context()
+        await house.starter.prepared()
+        for _ in range(5):
+            await asyncio.sleep(0)  # a turn of the loop, in which a timer of no time is due
+        assert house.starter.kept == (None, None)
+        assert await house.value("1") == 1
+        assert house.plain.starts == 0
+
+
+def test_the_start_of_a_process_is_told_not_too_late_and_hardly_too_early() -> None:
+    code = "import time; from sandcell_runtime.surroundings import process_start; print(process_start())"
+    before = time.time()
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert before - 0.05 < float(told) < time.time()
+    assert process_start() < before
 
 
 # --- the user's environment changes

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
-from tests.interpreter.house import House, Listener, a_house, cell, events_of, late_text, submit
+from tests.interpreter.house import House, Listener, a_house, cell, events_of, late_text, seen, submit
 
 from sandcell.events import Event, ResultAdded, Stderr, Stdout
 from sandcell_kernel.wire import new_message
@@ -187,6 +187,18 @@ async def test_output_comes_while_the_run_goes_on(house: House) -> None:
             await asyncio.to_thread(gate.write_text, "c\n")
             text += "and "
     assert text == "a\nb\nand c\nd\n"
+
+
+async def test_output_after_a_result_comes_although_nothing_else_in_the_kernel_can_run(house: House) -> None:
+    """The number stands before the text, and the thread that would send it never gets the interpreter's lock."""
+    await house.context("locked")
+    execution = house.start("display(7); print('shown', flush=True); sum(range(10**12))", context="locked")
+    await seen(execution, Stdout)
+    assert execution.info().status == "running"
+    await execution.interrupt(who="test")
+    run = await house.result(execution)
+    assert (run.stdout, run.end.state) == ("shown\n", "lost")
+    await house.contexts.delete("locked")
 
 
 # --- whenever they write

@@ -172,6 +172,27 @@ async def test_a_message_that_is_lost_holds_up_nobody_behind_the_next(pair: Pair
     os.close(stderr)
 
 
+async def test_text_does_not_wait_for_ever_for_a_message_that_nobody_gets_to_send(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandcell_kernel.output._PATIENCE_S", 0.02)
+    run, stdout, stderr = pair.begin()
+    run.start()
+    mark = pair.kernel.mark_of
+    os.write(stdout, b"a" + mark(1) + b"b" + mark(2) + b"c")
+    os.write(stderr, mark(2) + b"oh")
+    await pair.heard.until("abc")
+    await pair.heard.until("oh", "stderr")
+    os.write(stdout, b"d")
+    await pair.heard.until("abcd")
+    run.catch_up(1)
+    run.go_on(1)
+    os.write(stdout, mark(3) + b"e")
+    await pair.heard.until("abcde")
+    os.close(stdout)
+    os.close(stderr)
+
+
 async def test_a_run_that_is_over_waits_for_no_message(pair: Pair) -> None:
     run, stdout, stderr = pair.begin()
     run.start()

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 _CHUNK = 2**18
 _LONGEST_COMMAND = 2**20  # bash reads it byte by byte: half a second
-_FIRST_LOOK_S = 0.05
+_FIRST_LOOK_S, _LONGEST_LOOK_S = 0.05, 0.2
 _READY_S = 10.0  # for bash between two commands, where nothing of the user's runs
 
 _StopCause = Literal["interrupted", "timeout", "killed"]
@@ -213,7 +213,7 @@ class Session:
                 there = set(await self._shell.interrupt())
                 while not finish.done():
                     await first_of(finish, timeout_s=pause_s)
-                    pause_s *= 2
+                    pause_s = min(2 * pause_s, _LONGEST_LOOK_S)
                     if set(await job.pids()) - there and not finish.done():
                         there = set(await self._shell.interrupt())
         except TimeoutError:

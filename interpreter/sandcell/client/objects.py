@@ -13,6 +13,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from sandcell.client.arrow_stream import is_compressed
 from sandcell_container.errors import ErrorCode, SandcellError, error
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ ARROW = "application/vnd.apache.arrow.stream"
 
 _SERIES = b"sandcell.series"  # in the schema of a table that was a Series: its name as JSON
 _OLDEST_PYARROW = (14, 0, 1)  # older ones unpickle a type that a stream may name (CVE-2023-47248)
+# Cells of a table that need no bytes of their own, such as those of a column of nulls, become objects in memory.
+_CELLS_FOR_BYTE, _FEW_CELLS = 64, 10_000_000
 
 
 class Encoded(NamedTuple):
@@ -58,7 +61,8 @@ def decode_object(name: str, encoded: Encoded) -> Any:
     """Return what an interpreter had as `name`.
 
     Raises:
-        InvalidRequest (UNSUPPORTED): a library is missing here.
+        InvalidRequest (UNSUPPORTED): a library is missing here. (TOO_LARGE): it is a table that would be of another size
+            in memory than it came in, as no interpreter of ours sends one.
         InternalError: the bytes are not what they are said to be.
     """
     decode = _DECODERS.get(encoded.form)
@@ -152,14 +156,27 @@ def _table_of(pyarrow: Any, value: Any) -> Any:
 def _decode_table(data: bytes) -> Any:
     """Return a DataFrame or a Series where it was one and pandas is here, else a pyarrow.Table."""
     pyarrow = _need_arrow()
+    if is_compressed(data):
+        raise _unfolds("it is compressed")
     with pyarrow.ipc.open_stream(data) as reader:
         table = reader.read_all()
+    cells = table.num_rows * table.num_columns
+    if cells > max(_FEW_CELLS, _CELLS_FOR_BYTE * len(data)):
+        raise _unfolds(f"it has {cells} cells in {len(data)} bytes")
     metadata: dict[bytes, bytes] = table.schema.metadata or {}
     if b"pandas" not in metadata:
         return table
     _need("pandas", "data frames")
     frame = table.to_pandas()
     return frame.iloc[:, 0].rename(json.loads(metadata[_SERIES])) if _SERIES in metadata else frame
+
+
+def _unfolds(how: str) -> SandcellError:
+    return error(
+        ErrorCode.TOO_LARGE,
+        f"a table that came out of the sandbox would be much larger in memory: {how}",
+        hint="code in the sandbox has changed how tables are written; download a file instead",
+    )
 
 
 def _need_arrow() -> Any:

@@ -51,6 +51,7 @@ __all__ = [
     "make_spec",
     "refuse_later",
     "too_large",
+    "too_large_to_pull",
 ]
 
 NotGiven = UnsetType
@@ -60,7 +61,7 @@ OnBusy = Literal["wait", "reject"]
 OnDisconnect = Literal["continue", "interrupt"]
 
 MAX_READ = 256 * 2**20
-"""Bytes of a file that is returned at once: what user code wrote must not choose the memory of its caller."""
+"""Bytes of a file or object that is returned at once: what user code wrote must not choose the memory of its caller."""
 
 _ON_RELEASE = ("remove", "stop", "keep")
 
@@ -76,6 +77,16 @@ def too_large(path: str, limit: int) -> SandcellError:
         ErrorCode.TOO_LARGE,
         f"{path[:80]!r} has more than {limit} bytes",
         hint="download() takes it in pieces; a higher max_bytes returns it at once",
+        details={"field": "max_bytes", "limit": limit},
+    )
+
+
+def too_large_to_pull(name: str, limit: int) -> SandcellError:
+    """Return the error of an object that has more bytes than may be returned at once."""
+    return error(
+        ErrorCode.TOO_LARGE,
+        f"{name[:80]} has more than {limit} bytes",
+        hint="pull a part of it, or write it to a file and download that; a higher max_bytes returns it at once",
         details={"field": "max_bytes", "limit": limit},
     )
 

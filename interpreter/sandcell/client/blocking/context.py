@@ -10,8 +10,9 @@ import msgspec
 from sandcell.api import AskComplete, AskInspect, Completion, ContextInfo, Inspection, Variable, Variables
 from sandcell.client.blocking.execution import run_execution, start_execution
 from sandcell.client.objects import Encoded, decode_object, encode_object
-from sandcell.client.options import Callbacks, RunOptions, make_execution
+from sandcell.client.options import MAX_READ, Callbacks, RunOptions, make_execution, too_large_to_pull
 from sandcell.client.protocol import Request, path_of
+from sandcell_container.spec import parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -129,16 +130,22 @@ class Context:
         for name, (form, data) in encoded.items():
             self._transport.fetch(self._exchanging("PUT", name, data=data, form=form))
 
-    def pull(self, name: str) -> Any:
+    def pull(self, name: str, *, max_bytes: str | int = MAX_READ) -> Any:
         """Return the variable `name` as it is there, in the forms that `push` has.
 
         Nothing that comes out of the sandbox is unpickled, so other objects cannot come. Raises as `push`, and:
             NotFound (NOT_FOUND): there is no such variable.
+            InvalidRequest (TOO_LARGE): it has more than `max_bytes` on its way, by default 256 MiB; in memory, lists and
+                tables take several times as much.
         """
+        limit = parse_size(max_bytes, what="max_bytes")
         answer = self._transport.open(self._exchanging("GET", name))
         try:
-            parts = list[bytes]()
+            parts, size = list[bytes](), 0
             for chunk in answer.chunks():
+                size += len(chunk)
+                if size > limit:
+                    raise too_large_to_pull(name, limit)
                 parts.append(chunk)
         finally:
             answer.close()
