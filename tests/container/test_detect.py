@@ -23,10 +23,10 @@ def settings(tmp_path: Path) -> EngineSettings:
 
 @pytest.fixture
 def no_docker(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_settings: EngineSettings) -> Probe:
-        return Probe(engine="docker", usable=False, reason="it does not answer", remedies=("start docker",))
+    def refuse(kind: str, _settings: EngineSettings) -> Probe:
+        return Probe(engine=kind, usable=False, reason="it does not answer", remedies=(f"start {kind}",))
 
-    monkeypatch.setattr(detect, "_probe_docker", refuse)
+    monkeypatch.setattr(detect, "_probe_containers", refuse)
 
 
 def no_bwrap() -> None:
@@ -48,7 +48,7 @@ def test_auto_is_never_process(settings: EngineSettings, monkeypatch: pytest.Mon
         open_engine("auto", settings)
     assert caught.value.code is ErrorCode.ENGINE_UNAVAILABLE
     assert [probe["engine"] for probe in caught.value.details["probes"]] == ["docker", "podman", "local"]
-    for remedy in ("start docker", "install bubblewrap"):
+    for remedy in ("start docker", "start podman", "install bubblewrap"):
         assert remedy in caught.value.hint
 
 
@@ -58,14 +58,23 @@ def test_engines_are_opened_by_name(settings: EngineSettings) -> None:
         assert open_engine("process", settings)[0].name == "process"
 
 
-@pytest.mark.parametrize(
-    ("name", "code"), [("podman", ErrorCode.ENGINE_UNAVAILABLE), ("qemu", ErrorCode.INVALID_ARGUMENT)]
-)
-def test_what_cannot_be_opened_is_refused(settings: EngineSettings, name: str, code: ErrorCode) -> None:
+def test_what_is_no_engine_is_refused(settings: EngineSettings) -> None:
     with pytest.raises(SandcellError) as caught:
-        open_engine(name, settings)
-    assert caught.value.code is code
+        open_engine("qemu", settings)
+    assert caught.value.code is ErrorCode.INVALID_ARGUMENT
     assert caught.value.hint
+
+
+def test_auto_takes_podman_where_docker_does_not_answer(
+    settings: EngineSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(kind: str, _settings: EngineSettings) -> Probe:
+        return Probe(engine=kind, usable=kind == "podman", reason="" if kind == "podman" else "it is off")
+
+    monkeypatch.setattr(detect, "_probe_containers", answer)
+    engine, passed_over = open_engine("auto", settings)
+    assert engine.name == "podman"
+    assert [(probe.engine, probe.reason) for probe in passed_over] == [("docker", "it is off")]
 
 
 def test_docker_without_its_package_is_named(

@@ -1,4 +1,4 @@
-"""The engine docker without a daemon: what it asks for, and what it says when nobody answers."""
+"""The engines docker and podman without a daemon: what they ask for, and what they say when nobody answers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ from sandcell_container.spec import GuestCommand, Limits, SandboxSpec
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from sandcell_container.engines.docker_address import Kind
+
+VARIABLES: dict[Kind, str] = {"docker": "DOCKER_HOST", "podman": "CONTAINER_HOST"}
 GUEST = GuestCommand(module="sandcell.guest.main", function="serve", runtime_dir="/unused")
 
 
-def _engine(state: Path, host: str | None = None) -> DockerEngine:
+def _engine(state: Path, host: str | None = None, *, kind: Kind = "docker") -> DockerEngine:
     settings = EngineSettings(state=state, first_uid=61200, uid_count=10, guest=GUEST, guest_settings={})
-    return DockerEngine(settings, host=host or f"unix://{state}/nobody.sock")
+    return DockerEngine(settings, kind, environ={VARIABLES[kind]: host or f"unix://{state}/nobody.sock"})
 
 
 def _spec(*, limits: Limits | None = None, strict: bool = False) -> SandboxSpec:
@@ -40,6 +43,13 @@ def test_the_probe_says_that_no_daemon_answers(tmp_path: Path) -> None:
     assert not probe.usable
     assert probe.reason == f"no Docker daemon answers: {tmp_path}/nobody.sock: No such file or directory"
     assert any("start Docker" in remedy for remedy in probe.remedies)
+
+
+def test_podman_is_looked_for_by_its_own_name(tmp_path: Path) -> None:
+    probe = _engine(tmp_path, kind="podman").probe()
+    assert not probe.usable
+    assert probe.reason == f"no Podman daemon answers: {tmp_path}/nobody.sock: No such file or directory"
+    assert any("podman system service" in remedy for remedy in probe.remedies)
 
 
 def test_a_daemon_on_another_machine_is_of_no_use(tmp_path: Path) -> None:
@@ -65,17 +75,25 @@ def test_a_disk_limit_is_refused_when_it_has_to_hold(tmp_path: Path) -> None:
     ("problem", "code"),
     [
         (docker.errors.ImageNotFound("no such image"), ErrorCode.IMAGE_NOT_FOUND),
-        (_api_error(409, "Conflict. The container name is in use"), ErrorCode.EXISTS),
+        (_api_error(409, 'The container name "/sandcell-x" is already in use'), ErrorCode.EXISTS),
+        (_api_error(500, 'the container name "sandcell-x" is already in use'), ErrorCode.EXISTS),
+        (
+            _api_error(409, "preparing container 1a for attach: runc: permission denied"),
+            ErrorCode.START_FAILED,
+        ),
         (_api_error(500, "OCI runtime create failed"), ErrorCode.START_FAILED),
         (requests.exceptions.ReadTimeout("slow"), ErrorCode.START_TIMEOUT),
         (docker.errors.DockerException("no daemon"), ErrorCode.ENGINE_UNAVAILABLE),
     ],
 )
 def test_every_failure_of_the_sdk_has_its_code_and_a_hint(problem: Exception, code: ErrorCode) -> None:
-    found = failure_of(problem)
+    found = failure_of(problem, "docker")
     assert found.code == code
     assert found.hint
 
 
 def test_what_the_daemon_said_is_passed_on() -> None:
-    assert "OCI runtime create failed" in failure_of(_api_error(500, "OCI runtime create failed")).message
+    assert (
+        "OCI runtime create failed"
+        in failure_of(_api_error(500, "OCI runtime create failed"), "podman").message
+    )

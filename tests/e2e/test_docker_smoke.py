@@ -1,12 +1,14 @@
 """The same guest in a real container: what it does, and what user code in it cannot do.
 
-Needs a Docker daemon with the runtime image, named by SANDCELL_TEST_DOCKER_HOST; where CI=true its absence is a failure.
+Once on Docker and once on Podman, whose daemons, each with the runtime image, are named by SANDCELL_TEST_DOCKER_HOST and
+SANDCELL_TEST_PODMAN_HOST; where CI=true the absence of one is a failure.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,32 +16,49 @@ import docker
 import pytest
 
 from sandcell import Sandbox
-from sandcell.client.host import the_host
+from sandcell.client.host import guest_command, the_host
+from sandcell_container.engines.detect import EngineSettings, open_engine
 from sandcell_container.errors import ErrorCode, SandcellError
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+
+    from docker.models.containers import Container
 
 pytestmark = pytest.mark.docker
 
 USER_UID = 1000
 
 
-@pytest.fixture(scope="module")
-def docker_host() -> Generator[str]:
-    host = os.environ.get("SANDCELL_TEST_DOCKER_HOST", "")
+class Place:
+    """One engine with containers and its daemon. `client` is the tests' own way to it."""
+
+    def __init__(self, engine: str, client: docker.DockerClient) -> None:
+        self.engine = engine
+        self.client = client
+
+    def containers(self, sandbox_id: str) -> list[Container]:
+        return self.client.containers.list(all=True, filters={"label": f"sandcell.id={sandbox_id}"})
+
+
+@pytest.fixture(scope="module", params=["docker", "podman"])
+def place(request: pytest.FixtureRequest) -> Generator[Place]:
+    engine: str = request.param
+    variable = f"SANDCELL_TEST_{engine.upper()}_HOST"
+    host = os.environ.get(variable, "")
     if not host:
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(
-            "SANDCELL_TEST_DOCKER_HOST names no Docker daemon"
-        )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DOCKER_HOST", host)
-        yield host
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(f"{variable} names no daemon")
+    client = docker.DockerClient(base_url=host)
+    with pytest.MonkeyPatch.context() as patch, closing(client):
+        patch.setenv("DOCKER_HOST" if engine == "docker" else "CONTAINER_HOST", host)
+        the_host().close()  # an engine looks for its daemon once
+        yield Place(engine, client)
+        the_host().close()
 
 
 @pytest.fixture(scope="module")
-def sandbox(docker_host: str) -> Generator[Sandbox]:
-    with Sandbox.create(engine="docker") as made:
+def sandbox(place: Place) -> Generator[Sandbox]:
+    with Sandbox.create(engine=place.engine) as made:
         yield made
 
 
@@ -84,9 +103,9 @@ def test_user_code_may_install_into_its_environment_only(sandbox: Sandbox) -> No
     assert done.exit_code == 0, done.stderr
 
 
-def test_it_says_what_it_is(sandbox: Sandbox) -> None:
+def test_it_says_what_it_is(sandbox: Sandbox, place: Place) -> None:
     info = sandbox.info()
-    assert (info.engine, info.image, info.user) == ("docker", "sandcell-runtime:slim", "user")
+    assert (info.engine, info.image, info.user) == (place.engine, "sandcell-runtime:slim", "user")
     assert info.isolation["net"] is True
 
 
@@ -193,8 +212,8 @@ except OSError as refusal:
 # --- how it ends
 
 
-def test_a_killed_container_ends_waiting_calls_with_the_cause(docker_host: str) -> None:
-    with Sandbox.create(engine="docker") as sandbox:
+def test_a_killed_container_ends_waiting_calls_with_the_cause(place: Place) -> None:
+    with Sandbox.create(engine=place.engine) as sandbox:
         caught = list[SandcellError]()
 
         def wait() -> None:
@@ -209,7 +228,7 @@ def test_a_killed_container_ends_waiting_calls_with_the_cause(docker_host: str) 
         waiting = threading.Thread(target=wait)
         waiting.start()
         assert running.wait(30)
-        _kill_container(docker_host, sandbox.id)
+        place.containers(sandbox.id)[0].kill()
         waiting.join(20)
         assert not waiting.is_alive()
         assert caught[0].code in {ErrorCode.SANDBOX_GONE, ErrorCode.UNREACHABLE}
@@ -218,43 +237,39 @@ def test_a_killed_container_ends_waiting_calls_with_the_cause(docker_host: str) 
         assert next_call.value.code == ErrorCode.SANDBOX_GONE
 
 
-def test_nothing_is_left_of_a_removed_sandbox(docker_host: str) -> None:
-    with Sandbox.create(engine="docker") as sandbox:
-        folder = Path(_record(sandbox.id)).parent
+def test_nothing_is_left_of_a_removed_sandbox(place: Place) -> None:
+    with Sandbox.create(engine=place.engine) as sandbox:
+        folder = Path(_socket(sandbox.id)).parent
         assert folder.stat().st_mode & 0o777 == 0o700
     assert not folder.exists()
-    assert _containers(docker_host, sandbox.id) == []
+    assert place.containers(sandbox.id) == []
 
 
-def test_a_taken_name_is_refused(sandbox: Sandbox) -> None:
+def test_a_taken_name_is_refused_and_the_first_one_lives(place: Place, sandbox: Sandbox) -> None:
     with pytest.raises(SandcellError) as refused:
-        Sandbox.create(engine="docker", name=sandbox.name)
+        Sandbox.create(engine=place.engine, name=sandbox.name)
     assert refused.value.code == ErrorCode.EXISTS
+    assert sandbox.exec("echo on").stdout == "on\n"
 
 
-def test_an_image_that_is_not_there_is_named(docker_host: str) -> None:
+def test_an_image_that_is_not_there_is_named(place: Place) -> None:
     with pytest.raises(SandcellError) as refused:
-        Sandbox.create("no-such-image:1", engine="docker")
+        Sandbox.create("no-such-image:1", engine=place.engine)
     assert refused.value.code == ErrorCode.IMAGE_NOT_FOUND
 
 
-def _record(sandbox_id: str) -> str:
+def test_it_is_found_by_who_has_another_daemon_in_mind(place: Place, sandbox: Sandbox) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for variable in ("DOCKER_HOST", "CONTAINER_HOST"):
+            patch.setenv(variable, "unix:///nobody.sock")
+        engine = open_engine(place.engine, _settings())[0]
+        assert sandbox.id in {each.id for each in engine.list()}
+
+
+def _socket(sandbox_id: str) -> str:
     return next(each.record.address.path for each in the_host().records() if each.record.id == sandbox_id)
 
 
-def _containers(host: str, sandbox_id: str) -> list[str]:
-    client = docker.DockerClient(base_url=host)
-    try:
-        found = client.containers.list(all=True, filters={"label": f"sandcell.id={sandbox_id}"})
-        return [str(each.name) for each in found]
-    finally:
-        client.close()
-
-
-def _kill_container(host: str, sandbox_id: str) -> None:
-    client = docker.DockerClient(base_url=host)
-    try:
-        for each in client.containers.list(filters={"label": f"sandcell.id={sandbox_id}"}):
-            each.kill()
-    finally:
-        client.close()
+def _settings() -> EngineSettings:
+    state = the_host().config.state_path
+    return EngineSettings(state=state, first_uid=0, uid_count=0, guest=guest_command(), guest_settings={})

@@ -16,23 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sandcell_container.engine import Engine
+    from sandcell_container.engines.docker_address import Kind
 
 __all__ = ["ENGINES", "EngineSettings", "open_engine", "probe_engines"]
 
 ENGINES = ("docker", "podman", "local", "process")
-
-_NO_PODMAN = Probe(
-    engine="podman",
-    usable=False,
-    reason="this version does not speak to podman yet",
-    remedies=("use the engine docker or local",),
-)
-_NO_DOCKER_PACKAGE = Probe(
-    engine="docker",
-    usable=False,
-    reason="the Python package docker is not installed",
-    remedies=("pip install 'sandcell[docker]'",),
-)
+_WITH_CONTAINERS: tuple[Kind, ...] = ("docker", "podman")
 
 
 def open_engine(name: str, settings: EngineSettings) -> tuple[Engine, list[Probe]]:
@@ -52,10 +41,8 @@ def open_engine(name: str, settings: EngineSettings) -> tuple[Engine, list[Probe
             return LocalEngine(settings), []
         case "process":
             return ProcessEngine(settings), []
-        case "docker":
-            return _docker(settings), []
-        case "podman":
-            raise _unavailable([_NO_PODMAN])
+        case "docker" | "podman":
+            return _in_containers(name, settings), []
         case _:
             raise error(
                 ErrorCode.INVALID_ARGUMENT,
@@ -66,14 +53,16 @@ def open_engine(name: str, settings: EngineSettings) -> tuple[Engine, list[Probe
 
 def probe_engines(settings: EngineSettings) -> list[Probe]:
     """Try every engine that "auto" considers and return what was found, in its order."""
-    return [_probe_docker(settings), _NO_PODMAN, LocalEngine(settings).probe()]
+    return [*(_probe_containers(kind, settings) for kind in _WITH_CONTAINERS), LocalEngine(settings).probe()]
 
 
 def _open_best(settings: EngineSettings) -> tuple[Engine, list[Probe]]:
-    docker = _probe_docker(settings)
-    if docker.usable:
-        return _docker(settings), []
-    passed_over = [docker, _NO_PODMAN]
+    passed_over = list[Probe]()
+    for kind in _WITH_CONTAINERS:
+        probe = _probe_containers(kind, settings)
+        if probe.usable:
+            return _in_containers(kind, settings), passed_over
+        passed_over.append(probe)
     try:
         # No trial: it takes as long as a sandbox does, and a first one that fails says the same.
         find_bwrap()
@@ -85,8 +74,8 @@ def _open_best(settings: EngineSettings) -> tuple[Engine, list[Probe]]:
     return LocalEngine(settings), passed_over
 
 
-def _docker(settings: EngineSettings) -> Engine:
-    """Return the engine docker; its SDK is an extra, and half a second of imports for who does not use it.
+def _in_containers(kind: Kind, settings: EngineSettings) -> Engine:
+    """Return the engine docker or podman; its SDK is an extra, and half a second of imports for who does not use it.
 
     Raises:
         Unavailable (ENGINE_UNAVAILABLE): the SDK is not installed.
@@ -94,16 +83,25 @@ def _docker(settings: EngineSettings) -> Engine:
     try:
         from sandcell_container.engines.docker import DockerEngine
     except ImportError as missing:
-        raise _unavailable([_NO_DOCKER_PACKAGE]) from missing
-    return DockerEngine(settings)
+        raise _unavailable([_no_package(kind)]) from missing
+    return DockerEngine(settings, kind)
 
 
-def _probe_docker(settings: EngineSettings) -> Probe:
+def _probe_containers(kind: Kind, settings: EngineSettings) -> Probe:
     try:
-        docker = _docker(settings)
+        engine = _in_containers(kind, settings)
     except SandcellError:
-        return _NO_DOCKER_PACKAGE
-    return docker.probe()
+        return _no_package(kind)
+    return engine.probe()
+
+
+def _no_package(kind: Kind) -> Probe:
+    return Probe(
+        engine=kind,
+        usable=False,
+        reason="the Python package docker is not installed",
+        remedies=("pip install 'sandcell[docker]'",),
+    )
 
 
 def _unavailable(probes: Sequence[Probe]) -> SandcellError:

@@ -125,7 +125,7 @@ def _add_place(verb: argparse.ArgumentParser) -> None:
         "--sandbox", metavar="NAME", help="a sandbox of this name, made if there is none, and kept"
     )
     verb.add_argument(
-        "--engine", metavar="NAME", help="auto (default), local, docker, or process: no isolation"
+        "--engine", metavar="NAME", help="auto (default), docker, podman, local, or process: no isolation"
     )
     verb.add_argument("--timeout", type=float, metavar="SECONDS", help="default 300")
 

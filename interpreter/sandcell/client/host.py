@@ -33,7 +33,7 @@ _NOT_FOR_GUESTS = {"state_dir", "token", "url"}
 
 _PAUSE_S = 0.02
 
-ENGINES = ("local", "process", "docker")  # the cheapest to ask first
+ENGINES = ("local", "process", "docker", "podman")  # the cheapest to ask first
 
 
 class OpenEngine(NamedTuple):

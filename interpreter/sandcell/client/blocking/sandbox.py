@@ -87,8 +87,8 @@ class Sandbox:
         """Make a sandbox and return it when it answers.
 
         `name` and `reuse`: a taken name is EXISTS, or with `reuse` the sandbox that has it. `engine`: "auto",
-        "local", "docker" or "process". `cpus` in cores, `memory` and `disk` as "512MiB" or bytes, `pids`; one
-        that cannot be applied is in `info().warnings`, an error with `strict`. `env` for all user code.
+        "docker", "podman", "local" or "process". `cpus` in cores, `memory` and `disk` as "512MiB" or bytes,
+        `pids`; one that cannot be applied is in `info().warnings`, an error with `strict`. `env` for all user code.
         `python`: the interpreter whose environment user code gets, by default this one. `default_timeout` for
         runs and commands, `idle_timeout`, `start_timeout` in seconds. `on_release`: what becomes of it when
         its owner closes it or dies: "remove", "stop" or "keep".

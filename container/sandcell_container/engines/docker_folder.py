@@ -1,0 +1,176 @@
+"""What this machine keeps of a sandbox in a container: one folder each, private to the user who made it.
+
+    STATE/ID/              0700, locked while its container is made or changed
+        record.json        0600, what it was asked to be and by which daemon; it holds the token and secrets
+        boot.json          0600, what the guest is told at its next start
+        guest.sock         the guest's, bound by the container
+        guest.log          its last words
+
+Whether a sandbox is there and runs, its container's labels and state tell; a folder that is neither locked nor a
+container's is rubbish. It is bind-mounted into the container, below a folder that user code cannot enter.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from sandcell_container.engine import Address, Record
+from sandcell_container.errors import ErrorCode, error
+from sandcell_container.file_tree import remove_tree
+from sandcell_container.spec import SandboxSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from pathlib import Path
+
+    from sandcell_container.guest.boot import GuestBoot
+
+__all__ = ["Folder", "Kept", "folders_in"]
+
+_log = logging.getLogger(__name__)
+_LINES_SHOWN = 50
+_LOG_READ = 32 * 2**10  # bytes
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What a record.json holds. `daemon` is the address of the one that has the container."""
+
+    record: Record
+    spec: SandboxSpec
+    daemon: str
+
+
+class Folder:
+    """The folder of one sandbox. Its id is its name."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.id = path.name
+
+    def create(self) -> None:
+        """Make it, with what is above it.
+
+        Raises:
+            Conflict (EXISTS): a sandbox of this id has it.
+            Unavailable (ENGINE_UNAVAILABLE): it cannot be written there.
+        """
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.path.mkdir(mode=0o700)
+        except FileExistsError as taken:
+            raise error(
+                ErrorCode.EXISTS,
+                f"a sandbox with the id {self.id!r} exists already",
+                hint=f"connect to it, or remove it first: sandcell rm {self.id}",
+            ) from taken
+        except OSError as failed:
+            raise error(
+                ErrorCode.ENGINE_UNAVAILABLE,
+                f"sandboxes cannot be recorded in {self.path.parent}: {failed.strerror}",
+                hint="name another folder by SANDCELL_STATE_DIR",
+            ) from failed
+
+    @contextmanager
+    def locked(self) -> Generator[None]:
+        """Keep everybody else from changing the sandbox meanwhile; waits for who does just now.
+
+        Raises:
+            NotFound (NOT_FOUND): it is no more.
+        """
+        with self._handle() as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            if not self._is_at(handle):  # it was removed while this waited
+                raise self._missing()
+            yield
+
+    @contextmanager
+    def locked_nowait(self) -> Generator[bool]:
+        """Do what `locked` does if nobody else has it just now; yields whether that is so."""
+        with self._handle() as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            yield self._is_at(handle)
+
+    def read(self) -> Kept | None:
+        """Return what was written; None where nothing readable is there."""
+        try:
+            kept = msgspec.json.decode((self.path / "record.json").read_bytes(), type=Kept)
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as problem:
+            _log.warning("a record cannot be read sandbox=%s: %s", self.id, problem)
+            return None
+        # Its path is not kept: the state folder may have been moved.
+        record = replace(kept.record, address=Address(path=self.socket))
+        return msgspec.structs.replace(kept, record=record)
+
+    def write(self, kept: Kept) -> None:
+        """Write the record whole or not at all."""
+        fields = {"record": asdict(kept.record), "spec": asdict(kept.spec), "daemon": kept.daemon}
+        self._write("record.json", json.dumps(fields).encode())
+
+    def write_boot(self, boot: GuestBoot) -> None:
+        self._write("boot.json", boot.to_json())
+
+    def remove(self) -> None:
+        remove_tree(self.path)
+
+    @property
+    def socket(self) -> str:
+        return str(self.path / "guest.sock")
+
+    def last_words(self) -> list[str]:
+        """Return the last 50 lines of what the guest had to say, of all its starts."""
+        try:
+            handle = os.open(self.path / "guest.log", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return []  # it got not so far
+        with open(handle, "rb") as file:
+            file.seek(max(0, os.fstat(handle).st_size - _LOG_READ))
+            return file.read(_LOG_READ).decode(errors="replace").splitlines()[-_LINES_SHOWN:]
+
+    @contextmanager
+    def _handle(self) -> Generator[int]:
+        try:
+            handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError) as gone:
+            raise self._missing() from gone
+        try:
+            yield handle
+        finally:
+            os.close(handle)
+
+    def _is_at(self, handle: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(handle), os.stat(self.path))
+        except FileNotFoundError:
+            return False
+
+    def _missing(self) -> Exception:
+        return error(
+            ErrorCode.NOT_FOUND, f"there is no sandbox {self.id[:80]!r}", hint="sandcell ps lists them"
+        )
+
+    def _write(self, name: str, data: bytes) -> None:
+        draft = self.path / f".{name}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(draft, flags, 0o600), "wb") as file:
+            file.write(data)
+        draft.rename(self.path / name)
+
+
+def folders_in(state: Path) -> list[Folder]:
+    """Return the folders that there are."""
+    try:
+        return [Folder(each) for each in state.iterdir() if each.is_dir()]
+    except FileNotFoundError:
+        return []
