@@ -42,6 +42,7 @@ __all__ = [
     "OnBusy",
     "OnDisconnect",
     "RunOptions",
+    "check_command",
     "fit_engine",
     "given_id",
     "make_command",
@@ -208,11 +209,8 @@ def make_command(
     Raises:
         InvalidRequest: INVALID_ARGUMENT, INVALID_NAME, INVALID_ENV_NAME.
     """
-    words = _words_of(command)
-    if not words:
-        raise wrong("command", "is empty", hint="a line for bash, or the program and its arguments")
     return ExecRequest(
-        command=words,
+        command=check_command(command),
         id=new_id("exe"),
         cwd=None if cwd is None else check_path(cwd, what="cwd"),
         env=None if env is None else env_of(env),
@@ -223,13 +221,23 @@ def make_command(
     )
 
 
-def _words_of(command: object) -> str | tuple[str, ...]:
+def check_command(command: object) -> str | tuple[str, ...]:
+    """Return a command: a line for bash, or the program and its arguments.
+
+    Raises:
+        InvalidRequest (INVALID_ARGUMENT): it is neither, or empty.
+    """
+    hint = "a line for bash, or the program and its arguments"
     if isinstance(command, str):
-        return _word(command)
-    if isinstance(command, bytes) or not isinstance(command, Iterable):
+        words: str | tuple[str, ...] = _word(command)
+    elif isinstance(command, bytes) or not isinstance(command, Iterable):
         problem = f"has to be text or a list of texts, not {type(command).__name__}"
-        raise wrong("command", problem, hint="a line for bash, or the program and its arguments")
-    return tuple(_word(each) for each in cast("Iterable[object]", command))
+        raise wrong("command", problem, hint=hint)
+    else:
+        words = tuple(_word(each) for each in cast("Iterable[object]", command))
+    if not words:
+        raise wrong("command", "is empty", hint=hint)
+    return words
 
 
 def _word(given: object) -> str:

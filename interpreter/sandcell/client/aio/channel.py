@@ -17,11 +17,11 @@ from sandcell.client.sockets import connect_now, connect_unix_blocking, is_stale
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Coroutine
 
     from sandcell.client.protocol import Address
 
-__all__ = ["Channel", "call", "in_thread", "read_chunks", "write_chunks"]
+__all__ = ["Beside", "Channel", "call", "in_thread", "read_chunks", "write_chunks"]
 
 T = TypeVar("T")
 
@@ -72,6 +72,37 @@ class Channel:
 
 def _until(deadline: float | None) -> asyncio.Timeout:
     return asyncio.timeout(None if deadline is None else deadline - time.monotonic())
+
+
+class Beside:
+    """Work of a handle's that goes on beside its caller: a task that this owns. `work` takes a deadline, here none.
+
+    Where it has been broken off, because it raised or its loop has ended, `join` has it go on.
+    """
+
+    def __init__(self, work: Callable[[float | None], Coroutine[Any, Any, None]]) -> None:
+        self._work = work
+        self._task: asyncio.Task[None] | None = self._begin()
+
+    async def join(self, deadline: float | None) -> None:
+        """Return when the work is done. Raises what it raised; TimeoutError past `deadline`, and it goes on."""
+        if self._task is None or self._task.cancelled():
+            self._task = self._begin()
+        try:
+            async with _until(deadline):
+                await asyncio.shield(self._task)
+        finally:
+            if self._task.done():
+                self._task = None
+
+    async def stop(self) -> None:
+        """End it. Twice is fine."""
+        task, self._task = self._task, None
+        if task is not None and task.cancel():
+            await asyncio.wait({task})
+
+    def _begin(self) -> asyncio.Task[None]:
+        return asyncio.get_running_loop().create_task(self._work(None))
 
 
 async def call(function: Callable[..., Any], *args: Any) -> Any:

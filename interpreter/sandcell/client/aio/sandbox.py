@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from functools import partial
 from typing import TYPE_CHECKING, Self, Unpack
+from weakref import WeakSet
 
 import msgspec
 
@@ -15,6 +16,7 @@ from sandcell.client.aio.context import START_PATIENCE_S, AsyncContext
 from sandcell.client.aio.execution import AsyncExecution, run_execution, start_execution
 from sandcell.client.aio.files import AsyncFiles
 from sandcell.client.aio.lease import AsyncLease
+from sandcell.client.aio.processes import AsyncProcesses
 from sandcell.client.aio.transport import AsyncTransport
 from sandcell.client.checks import check_callbacks, check_text
 from sandcell.client.host import Creation, Host, the_host
@@ -55,7 +57,7 @@ __all__ = ["AsyncSandbox"]
 _END_TIMEOUT = 12.0  # until a sandbox that nobody holds any more has ended: kill_grace and 10 s
 
 
-class AsyncSandbox:
+class AsyncSandbox(AsyncProcesses):
     """One isolated machine-like place that runs code and commands. Times in seconds, sizes in bytes.
 
     Made by `create`, `connect` or `get_or_create`; give it back with `close()` or the end of a `with` block.
@@ -76,6 +78,7 @@ class AsyncSandbox:
         self._lease = lease
         self._owner_pid = os.getpid() if owner else None
         self._status: Status = "running"
+        self._watched = WeakSet()
         self._notes: tuple[str, ...] = ()
 
     # --- how one comes by a sandbox
@@ -358,7 +361,7 @@ class AsyncSandbox:
             )
         await in_thread(self._engine.remove, self.id)
         self._status = "removed"
-        self._let_go()
+        await self._let_go()
 
     async def close(self) -> None:
         """Give it back. What its owner's `on_release` says happens: removed, stopped or left running.
@@ -369,7 +372,7 @@ class AsyncSandbox:
         if ends and self._record.on_release == "remove":
             await self.remove()
             return
-        self._let_go()
+        await self._let_go()
         if ends and self._record.on_release == "stop":
             await in_thread(partial(self._engine.await_end, self.id, timeout=_END_TIMEOUT))
             self._status = "stopped"
@@ -397,6 +400,8 @@ class AsyncSandbox:
     def _is_owner(self) -> bool:
         return self._owner_pid == os.getpid()
 
-    def _let_go(self) -> None:
+    async def _let_go(self) -> None:
+        for process in list(self._watched):
+            await process.close()
         self._lease.release()
         self._transport.close()

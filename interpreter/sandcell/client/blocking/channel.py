@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from sandcell.client.protocol import Address
 
-__all__ = ["Channel", "call", "in_thread", "read_chunks", "write_chunks"]
+__all__ = ["Beside", "Channel", "call", "in_thread", "read_chunks", "write_chunks"]
 
 T = TypeVar("T")
 
@@ -69,6 +69,20 @@ def _left(deadline: float | None) -> float | None:
     if left <= 0:
         raise TimeoutError("the deadline has passed")
     return left
+
+
+class Beside:
+    """Work of a handle's that the asyncio client does beside its caller. Here `join` does it, where the caller stands."""
+
+    def __init__(self, work: Callable[[float | None], None]) -> None:
+        self._work = work
+
+    def join(self, deadline: float | None) -> None:
+        """Do it. Raises what it raises; TimeoutError past `deadline`, and it may go on later."""
+        self._work(deadline)
+
+    def stop(self) -> None:
+        """There is nothing to end."""
 
 
 def call(function: Callable[..., Any], *args: Any) -> Any:

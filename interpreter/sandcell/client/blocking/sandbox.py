@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from functools import partial
 from typing import TYPE_CHECKING, Self, Unpack
+from weakref import WeakSet
 
 import msgspec
 
@@ -16,6 +17,7 @@ from sandcell.client.blocking.context import START_PATIENCE_S, Context
 from sandcell.client.blocking.execution import Execution, run_execution, start_execution
 from sandcell.client.blocking.files import Files
 from sandcell.client.blocking.lease import Lease
+from sandcell.client.blocking.processes import Processes
 from sandcell.client.blocking.transport import Transport
 from sandcell.client.checks import check_callbacks, check_text
 from sandcell.client.host import Creation, Host, the_host
@@ -56,7 +58,7 @@ __all__ = ["Sandbox"]
 _END_TIMEOUT = 12.0  # until a sandbox that nobody holds any more has ended: kill_grace and 10 s
 
 
-class Sandbox:
+class Sandbox(Processes):
     """One isolated machine-like place that runs code and commands. Times in seconds, sizes in bytes.
 
     Made by `create`, `connect` or `get_or_create`; give it back with `close()` or the end of a `with` block.
@@ -77,6 +79,7 @@ class Sandbox:
         self._lease = lease
         self._owner_pid = os.getpid() if owner else None
         self._status: Status = "running"
+        self._watched = WeakSet()
         self._notes: tuple[str, ...] = ()
 
     # --- how one comes by a sandbox
@@ -395,5 +398,7 @@ class Sandbox:
         return self._owner_pid == os.getpid()
 
     def _let_go(self) -> None:
+        for process in list(self._watched):
+            process.close()
         self._lease.release()
         self._transport.close()

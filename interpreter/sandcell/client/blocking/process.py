@@ -1,0 +1,409 @@
+# Made from ../aio/process.py by `python -m sandcell.client.generate`: change that file, not this one.
+"""A process as its caller holds it: follow it, wait for it, write to it, end it."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from sandcell.api import KillProcess, PortAnswer, ProcessInfo, SendSignal
+from sandcell.client.blocking.channel import Beside, call
+from sandcell.client.blocking.follow import Follower
+from sandcell.client.checks import check_count, check_data, check_text
+from sandcell.client.process_options import (
+    ProcessCallbacks,
+    Scope,
+    StreamName,
+    check_grace,
+    check_pattern,
+    check_scope,
+    check_signal,
+    page_query,
+    seconds_of,
+)
+from sandcell.client.protocol import Request, path_of
+from sandcell.events import Ended, Event, Stderr, Stdout
+from sandcell.lines import ended_first
+from sandcell.logs import LogDecoder, LogMatch, LogSearch, Page, text_of
+from sandcell_container.end import End, KillReport
+from sandcell_container.errors import ErrorCode, SandcellError, WaitTimeout, error
+from sandcell_container.frames import FrameDecoder
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Generator, Iterator, Mapping
+
+    from sandcell.client.blocking.transport import Transport
+
+__all__ = ["Process"]
+
+T = TypeVar("T")
+
+_TURN_S = 20.0  # of a wait: then it is asked for again, so that a guest that stands still is noticed
+_SETTLE_S = 0.1  # of a line that may go on: then what has matched at its end is taken
+_PIECE = 2**20
+_END_PATIENCE_S = 60.0  # what killing may take beside the grace
+
+
+class Process:
+    """One process. It goes on whatever becomes of this handle, until nothing of its tree is left.
+
+    With callbacks it is followed in a task, which ends with the process, with `close`, or with the sandbox's handle.
+    """
+
+    def __init__(
+        self, transport: Transport, info: ProcessInfo, callbacks: ProcessCallbacks | None = None
+    ) -> None:
+        self._transport = transport
+        self._info = info
+        self._callbacks = callbacks or ProcessCallbacks()
+        self._told: str | None = None  # the cursor behind what the callbacks have been told
+        self._is_told = not self._callbacks
+        self._beside = Beside(self._tell) if self._callbacks else None
+
+    @property
+    def id(self) -> str:
+        return self._info.id
+
+    @property
+    def pid(self) -> int:
+        """Its number inside the sandbox."""
+        return self._info.pid
+
+    @property
+    def command(self) -> str | tuple[str, ...]:
+        return self._info.command
+
+    @property
+    def cwd(self) -> str:
+        return self._info.cwd
+
+    @property
+    def session_id(self) -> str | None:
+        return self._info.session_id
+
+    @property
+    def status(self) -> str:
+        """What was last heard: running or ended."""
+        return self._info.status
+
+    @property
+    def started_at(self) -> float:
+        return self._info.started_at
+
+    @property
+    def end(self) -> End | None:
+        """How it ended, where that was heard."""
+        return self._info.end
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What does not hold as asked."""
+        return self._info.warnings
+
+    def refresh(self) -> ProcessInfo:
+        """Ask for what is known of it now."""
+        self._info = self._transport.call(self._asking("GET"), ProcessInfo)
+        return self._info
+
+    # --- what it writes
+
+    def output(self, stream: StreamName = "stdout") -> str:
+        """Return what is kept of a stream so far, as text; a line says where some is missing."""
+        events, cursor = list[Event](), None
+        while True:
+            page = self.logs(cursor, stream=stream)
+            events += page.events
+            if page.done or page.next_cursor == cursor or not page.events:
+                return text_of(events)
+            cursor = page.next_cursor
+
+    def logs(
+        self,
+        cursor: str | None = None,
+        *,
+        limit: int | None = None,
+        stream: StreamName | None = None,
+        tail: int | None = None,
+    ) -> Page:
+        """Return what it has written so far: from the start or behind `cursor`, about 1 MiB at most.
+
+        `limit`: at most so many pieces of output. `stream`: only of that one. `tail`: the last so many lines.
+
+        Raises:
+            InvalidRequest (STALE_CURSOR): the cursor is of another life of the sandbox.
+        """
+        if limit is not None:
+            check_count(limit, what="limit", least=1)
+        if tail is not None:
+            check_count(tail, what="tail", least=0)
+        decoder = LogDecoder(cursor)
+        query = page_query(decoder.start, limit=limit, stream=stream, tail=tail)
+        answer = self._transport.open(self._asking("GET", "events", query=query))
+        try:
+            body = answer.read_all()
+        finally:
+            answer.close()
+        named = answer.head.headers
+        epoch = named["sandcell-epoch"]
+        events = [event for entry in FrameDecoder().feed(body) for event in decoder.events(entry, epoch)]
+        return Page(
+            events=events,
+            next_cursor=decoder.cursor(named["sandcell-cursor"]),
+            done=named["sandcell-ended"] == "true",
+            truncated=named["sandcell-truncated"] == "true",
+        )
+
+    def __iter__(self) -> Iterator[Event]:
+        return self.follow()
+
+    def follow(self, cursor: str | None = None) -> Generator[Event]:
+        """Yield its events from the start, or behind the `cursor` of an event, up to and with Ended.
+
+        Following again from the cursor of the last event gives the rest, without loss or repetition; what is no
+        longer kept is told by a Gap.
+
+        Raises:
+            InvalidRequest (STALE_CURSOR): the cursor is of another life of the sandbox.
+        """
+        decoder = LogDecoder(cursor)
+        with closing(self._follower(decoder.start).entries()) as entries:
+            for entry, place in entries:
+                for event in decoder.events(entry, place.epoch):
+                    self._note(event)
+                    yield event
+
+    # --- what it reads
+
+    def write(self, data: str | bytes, *, timeout: float | None = 30.0) -> None:
+        """Write to its standard input, as fast as it reads; text as UTF-8.
+
+        Raises:
+            InvalidRequest (INVALID_ARGUMENT): it was started without `stdin=True`.
+            Gone (LOST): it has ended, or reads its input no more.
+            WaitTimeout: it has not read all within `timeout` seconds; `details["written"]` says how many bytes it took.
+        """
+        given, seconds = check_data(data, what="data"), seconds_of(timeout)
+        deadline = None if seconds is None else time.monotonic() + seconds
+        written = 0
+        while written < len(given):
+            turn = _TURN_S if deadline is None else min(_TURN_S, max(deadline - time.monotonic(), 0.0))
+            try:
+                self._send(given[written : written + _PIECE], turn)
+                written += len(given[written : written + _PIECE])
+            except WaitTimeout as problem:
+                written += problem.details.get("written", 0)
+                if deadline is not None and time.monotonic() >= deadline:
+                    problem.details["written"] = written
+                    raise
+
+    def close_stdin(self) -> None:
+        """Let it see the end of its input. Twice is fine."""
+        self._transport.fetch(self._asking("POST", "stdin", query={"close": "true"}))
+
+    # --- waits
+
+    def wait(self, timeout: float | None = None) -> End:
+        """Wait until nothing of its tree is left and return how the started process ended; it goes on after `timeout`.
+
+        Callbacks have been called for all of it then. In the blocking client this is where they are called.
+
+        Raises:
+            WaitTimeout (WAIT_TIMEOUT): it has not ended within so many seconds.
+        """
+        seconds = seconds_of(timeout)
+        deadline = None if seconds is None else time.monotonic() + seconds
+        if self._beside is not None and not self._is_told:
+            try:
+                self._beside.join(deadline)
+            except TimeoutError as problem:
+                raise self._late("ended", seconds) from problem
+        end = self._wait_for({"for": "exit"}, End, "ended", seconds, deadline)
+        self._note_end(end)
+        return end
+
+    def wait_for_log(self, pattern: str | re.Pattern[str], timeout: float | None = None) -> LogMatch:
+        """Wait until a line of its output matches `pattern`, which may be one that came before; returns the match.
+
+        `pattern` is searched in each line of either stream, without its end; also in one that is not finished, such as
+        a prompt. A line of more than 64 KiB is looked at in part.
+
+        Raises:
+            Failed (COMMAND_FAILED): it ended without; its end and last lines are in the error's details.
+            WaitTimeout (WAIT_TIMEOUT): it has not come within `timeout` seconds.
+        """
+        search, seconds = LogSearch(check_pattern(pattern)), seconds_of(timeout)
+        late = None if seconds is None else time.monotonic() + seconds
+        follower = self._follower(None)
+        follower.deadline = late
+        try:
+            with closing(follower.entries()) as entries:
+                for followed in entries:
+                    if (found := search.add(followed.entry, followed.cursor.epoch)) is not None:
+                        return found
+                    soon = time.monotonic() + _SETTLE_S
+                    follower.deadline = late if search.maybe is None else min(soon, late or soon)
+        except SandcellError as problem:
+            if not (follower.is_late and isinstance(problem.__cause__, TimeoutError)):
+                raise
+            if search.maybe is None:
+                raise self._late(f"said what matches {search.pattern.pattern!r}", seconds) from problem
+        if search.maybe is not None:
+            return search.maybe
+        end = self.wait()
+        raise ended_first(self.id, f"said what matches {search.pattern.pattern!r}", end, search.last_lines)
+
+    def wait_for_port(self, port: int, timeout: float | None = None, http: str | None = None) -> PortAnswer:
+        """Wait until something in the sandbox takes connections on `port` of its loopback; with `http`, a path such as
+        "/health", until a GET of that is answered with a status of 200 to 399.
+
+        Raises:
+            Failed (COMMAND_FAILED): the process ended before; its end and last lines are in the error's details.
+            WaitTimeout (WAIT_TIMEOUT): it has not come to it within `timeout` seconds.
+        """
+        seconds = seconds_of(timeout)
+        deadline = None if seconds is None else time.monotonic() + seconds
+        query = {"for": "port", "port": str(check_count(port, what="port", least=1))}
+        if http is not None:
+            query["http"] = check_text(http, what="http")
+        return self._wait_for(query, PortAnswer, f"answered on port {port}", seconds, deadline)
+
+    # --- signals and the end
+
+    def signal(self, signal: int | str, *, scope: Scope = "group") -> None:
+        """Send a signal, by number or name ("HUP", "SIGHUP"), to its process group, to the started process alone, or to
+        its whole tree. One that has ended is left alone.
+
+        Raises:
+            InvalidRequest (UNKNOWN_SIGNAL): there is no such signal.
+        """
+        body = msgspec.json.encode(SendSignal(signal=check_signal(signal), scope=check_scope(scope)))
+        self._info = self._transport.call(
+            self._asking("POST", "signal", body=body, repeatable=False), ProcessInfo
+        )
+
+    def kill(self, grace: float = 2.0) -> KillReport:
+        """End its whole tree: SIGTERM, `grace` seconds, SIGKILL; with 0 SIGKILL at once. Ended already is fine.
+
+        Returns how many processes were signalled, and how many could not be ended: these run on.
+        """
+        seconds = check_grace(grace)
+        body = msgspec.json.encode(KillProcess(grace=seconds))
+        request = self._asking("POST", "kill", body=body, patience=seconds + _END_PATIENCE_S)
+        return self._transport.call(request, KillReport)
+
+    def remove(self) -> None:
+        """End it where it runs, and forget it with its output: its id is free again."""
+        self._transport.fetch(self._asking("DELETE", patience=_END_PATIENCE_S))
+
+    def close(self) -> None:
+        """Call no callback any more; the process goes on. Twice is fine."""
+        if self._beside is not None:
+            self._beside.stop()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id} ({self.status})>"
+
+    # --- insides
+
+    def _tell(self, deadline: float | None) -> None:
+        """Follow it from where the callbacks were told last, and tell them. TimeoutError past `deadline`."""
+        decoder = LogDecoder(self._told)
+        follower = self._follower(decoder.start)
+        follower.deadline = deadline
+        try:
+            with closing(follower.entries()) as entries:
+                for entry, place in entries:
+                    for event in decoder.events(entry, place.epoch):
+                        self._told = event.cursor
+                        self._tell_one(event)
+        except SandcellError as problem:
+            if follower.is_late and isinstance(problem.__cause__, TimeoutError):
+                raise TimeoutError(str(problem)) from problem
+            raise
+        self._is_told = True
+
+    def _tell_one(self, event: Event) -> None:
+        self._note(event)
+        callbacks = self._callbacks
+        if isinstance(event, Stdout | Stderr) and callbacks.on_output is not None:
+            call(callbacks.on_output, event)
+        elif isinstance(event, Ended) and callbacks.on_exit is not None:
+            call(callbacks.on_exit, event.end)
+
+    def _wait_for(
+        self,
+        query: Mapping[str, str],
+        kind: type[T],
+        what: str,
+        seconds: float | None,
+        deadline: float | None,
+    ) -> T:
+        """Ask for it again and again, each time for a while: the guest answers as soon as it has come."""
+        while True:
+            turn = _TURN_S if deadline is None else min(_TURN_S, max(deadline - time.monotonic(), 0.0))
+            request = self._asking(
+                "GET",
+                "wait",
+                query={**query, "timeout": f"{turn:.3f}"},
+                patience=turn + self._transport.reply_timeout,
+            )
+            try:
+                return self._transport.call(request, kind)
+            except WaitTimeout as problem:
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise self._late(what, seconds) from problem
+
+    def _send(self, data: bytes, turn: float) -> None:
+        self._transport.fetch(
+            self._asking(
+                "POST",
+                "stdin",
+                query={"timeout": f"{turn:.3f}"},
+                body=data,
+                content_type="application/octet-stream",
+                repeatable=False,
+                patience=turn + self._transport.reply_timeout,
+            )
+        )
+
+    def _follower(self, start: str | None) -> Follower:
+        first = self._asking("GET", "events", query={} if start is None else {"cursor": start})
+        return Follower(self._transport, first, first)
+
+    def _asking(
+        self,
+        method: str,
+        *verb: str,
+        query: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        content_type: str = "application/json",
+        repeatable: bool = True,
+        patience: float | None = None,
+    ) -> Request:
+        return Request(
+            method=method,
+            path=path_of("processes", self.id, *verb),
+            query=query or {},
+            body=body,
+            content_type=content_type,
+            repeatable=repeatable,
+            patience=patience,
+        )
+
+    def _note(self, event: Event) -> None:
+        if isinstance(event, Ended):
+            self._note_end(event.end)
+
+    def _note_end(self, end: End) -> None:
+        self._info = msgspec.structs.replace(self._info, status="ended", end=end)
+
+    def _late(self, what: str, seconds: float | None) -> SandcellError:
+        return error(
+            ErrorCode.WAIT_TIMEOUT,
+            f"the process {self.id} has not {what} within {seconds} s",
+            hint="it goes on: wait again, or kill it",
+        )
