@@ -17,7 +17,17 @@ if TYPE_CHECKING:
 
     from sandcell_container.errors import SandcellError
 
-__all__ = ["FRAME_HEAD", "LATE", "Cursor", "Entry", "FrameDecoder", "Kind", "encode_entry", "stale"]
+__all__ = [
+    "FRAME_HEAD",
+    "LATE",
+    "Cursor",
+    "Entry",
+    "FrameDecoder",
+    "Kind",
+    "encode_entry",
+    "encode_head",
+    "stale",
+]
 
 LATE = 1  # flag: came after the end of the run that caused it
 
@@ -97,10 +107,15 @@ FRAME_HEAD = struct.Struct("!IBBxxQQd")
 
 def encode_entry(entry: Entry) -> bytes:
     """Return the binary frame of one entry: a 32-byte head and the data."""
-    return (
-        FRAME_HEAD.pack(len(entry.data), entry.kind, entry.flags, entry.seq, entry.offset, entry.time)
-        + entry.data
-    )
+    return encode_head(entry) + entry.data
+
+
+def encode_head(entry: Entry) -> bytes:
+    """Return what stands in front of its data, for who would rather not copy that."""
+    return FRAME_HEAD.pack(len(entry.data), entry.kind, entry.flags, entry.seq, entry.offset, entry.time)
+
+
+_LONG = 2**12
 
 
 class FrameDecoder:
@@ -117,21 +132,37 @@ class FrameDecoder:
             InternalError: a frame claims more than `max_frame` bytes.
         """
         self._buffer += chunk
-        at = 0
-        while len(self._buffer) - at >= FRAME_HEAD.size:
+        at, size = 0, len(self._buffer)
+        while size - at >= FRAME_HEAD.size:
             length, kind, flags, seq, offset, moment = FRAME_HEAD.unpack_from(self._buffer, at)
             if length > self._max:
                 raise error(ErrorCode.INTERNAL, f"a journal frame claims {length} bytes")
             end = at + FRAME_HEAD.size + length
-            if len(self._buffer) < end:
+            if size < end:
                 break
-            data = bytes(self._buffer[at + FRAME_HEAD.size : end])
+            data = self._copy(at + FRAME_HEAD.size, end)
             at = end
             yield Entry(seq, offset, kind, flags, moment, data)
         if at:
             del self._buffer[:at]
 
+    def _copy(self, start: int, end: int) -> bytes:
+        """Return a part of the buffer; a slice of that would copy a long one twice."""
+        if end - start < _LONG:
+            return bytes(self._buffer[start:end])
+        with memoryview(self._buffer) as whole:
+            return bytes(whole[start:end])
+
     @property
     def pending(self) -> int:
         """How many bytes of an unfinished frame are held."""
         return len(self._buffer)
+
+    @property
+    def missing(self) -> int:
+        """How many bytes of that frame are still to come, as far as is known: of its head, or of all of it."""
+        held = len(self._buffer)
+        if held < FRAME_HEAD.size:
+            return FRAME_HEAD.size - held
+        length: int = FRAME_HEAD.unpack_from(self._buffer)[0]
+        return FRAME_HEAD.size + length - held

@@ -26,6 +26,7 @@ from sandcell_container.frames import (
     FrameDecoder,
     Kind,
     encode_entry,
+    encode_head,
     stale,
 )
 
@@ -79,10 +80,9 @@ class _Ring:
         self._index: deque[tuple[int, int]] = deque()  # (seq, position) every `_step` bytes
 
     def append(self, entry: Entry) -> None:
-        frame = encode_entry(entry)
         if not self._index or self._end - self._index[-1][1] >= self._step:
             self._index.append((entry.seq, self._end))
-        self._write(frame)
+        self._write(encode_head(entry), entry.data)
         while self._index and self._index[0][1] < self._end - self._capacity:
             self._index.popleft()
 
@@ -97,7 +97,8 @@ class _Ring:
             return []
         decoder, found, size = FrameDecoder(), list[Entry](), 0
         while start < self._end and size < limit:
-            chunk = self._read(start, min(_READ_CHUNK, self._end - start))
+            wanted = decoder.missing if decoder.pending else _READ_CHUNK
+            chunk = self._read(start, min(wanted, self._end - start))
             start += len(chunk)
             for entry in decoder.feed(chunk):
                 if found and entry.seq != found[-1].seq + 1:
@@ -122,18 +123,26 @@ class _Ring:
     def close(self) -> None:
         self._file.close()
 
-    def _write(self, frame: bytes) -> None:
-        view = memoryview(frame)
-        while view:
+    def _write(self, head: bytes, data: bytes) -> None:
+        left = len(head) + len(data)
+        while left:
             at = self._end % self._capacity
-            part = view[: self._capacity - at]
-            written = os.pwrite(self._file.fileno(), part, at)
+            parts = (head, data) if left <= self._capacity - at else _first((head, data), self._capacity - at)
+            written = os.pwritev(self._file.fileno(), parts, at)
             self._end += written
-            view = view[written:]
+            left -= written
+            if left:
+                head, data = head[written:], data[max(written - len(head), 0) :]
 
     def _read(self, position: int, size: int) -> bytes:
         at = position % self._capacity
         return os.pread(self._file.fileno(), min(size, self._capacity - at), at)
+
+
+def _first(parts: tuple[bytes, bytes], size: int) -> tuple[bytes, bytes]:
+    """Return the first `size` bytes of two parts."""
+    head, data = parts
+    return head[:size], data[: max(size - len(head), 0)]
 
 
 class Journal:
@@ -191,8 +200,13 @@ class Journal:
         """How many bytes the slowest of its readers has not taken yet, bookkeeping included; 0 without a reader."""
         return max((self._cost_after(each.at) for each in self._readers), default=0)
 
+    @property
+    def furthest(self) -> Cursor | None:
+        """The place of the one of its readers who is furthest, None without a reader."""
+        return max((each.at for each in self._readers), key=lambda at: at.seq, default=None)
+
     def when_read(self, callback: Callable[[], None]) -> None:
-        """Call `callback` whenever the backlog may have become less. One callback, the last one given."""
+        """Call `callback` whenever a reader has gone on or gone away. One callback, the last one given."""
         self._on_read = callback
 
     def append(self, kind: int, data: bytes = b"", *, flags: int = 0, moment: float | None = None) -> Entry:

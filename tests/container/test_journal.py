@@ -240,7 +240,7 @@ def test_a_disk_that_is_full_loses_entries_and_not_the_journal(monkeypatch: pyte
     written = [b"%02d" % number * 50 for number in range(20)]
     for data in written[:10]:
         journal.append(Kind.STDOUT, data)
-    monkeypatch.setattr(os, "pwrite", full)
+    monkeypatch.setattr(os, "pwritev", full)
     for data in written[10:]:
         journal.append(Kind.STDOUT, data)
     reader = Reader(journal)

@@ -1,4 +1,4 @@
-"""How much of a journal nobody has read yet: what a writer that must not lose anything waits for. Pure."""
+"""How far a writer is ahead of who reads it, and whether it has to wait for them. Pure."""
 
 from __future__ import annotations
 
@@ -15,19 +15,41 @@ __all__ = ["Backlog"]
 class Backlog:
     """The distance between a writer and its furthest reader, in bytes as a journal keeps them, heads included.
 
-    `bound` is where the writer has to wait. A reader is one who has got as far as a cursor, or brings one.
+    The writer waits where it has got `bound` bytes ahead of what anybody has ever read; None: it need not. And
+    `courtesy` bytes ahead of who reads just now it waits for a moment, so that nothing is dropped only because
+    a reader had no turn: until that reader has gone on, or `lose_patience` says that the moment is over.
     """
 
-    def __init__(self, bound: int) -> None:
+    def __init__(self, bound: int | None, courtesy: int) -> None:
         self._bound = bound
+        self._courtesy = courtesy
         self._read = 0
-
-    def is_full(self, written: Cursor) -> bool:
-        return _place(written) - self._read >= self._bound
+        self._reader: int | None = None
+        self._is_patient = True
 
     def note_read(self, cursor: Cursor) -> None:
         """Somebody has read as far as `cursor`. Who is behind another is not waited for."""
         self._read = max(self._read, _place(cursor))
+
+    def note_reader(self, cursor: Cursor | None) -> None:
+        """The furthest who reads is at `cursor` now, None: nobody does."""
+        self._reader = None if cursor is None else _place(cursor)
+        self._is_patient = True
+        if cursor is not None:
+            self.note_read(cursor)
+
+    def lose_patience(self) -> None:
+        self._is_patient = False
+
+    def is_full(self, written: Cursor) -> bool:
+        """Whether the writer has to wait until somebody has read."""
+        return self._bound is not None and _place(written) - self._read >= self._bound
+
+    def is_ahead(self, written: Cursor) -> bool:
+        """Whether the writer is to wait for a moment."""
+        return (
+            self._is_patient and self._reader is not None and _place(written) - self._reader >= self._courtesy
+        )
 
 
 def _place(cursor: Cursor) -> int:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["OnFull", "Process", "ProcessPlan", "start_process"]
 
+_AHEAD = 2**20  # of a follower: what the journal holds in memory
+_PATIENCE_S = 0.05
 _RESTING_MEMORY = 2**14  # of a journal whose process has ended; what is over it goes to its disk
 
 OnFull = Literal["drop_oldest", "block"]
@@ -94,7 +96,8 @@ class Process:
         self.journal = Journal(plan.epoch, plan.limits)
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
-        self._backlog = Backlog((plan.limits.disk or plan.limits.memory) // 2)
+        self._backlog = Backlog(_bound_of(plan), _AHEAD)
+        self._patience: asyncio.TimerHandle | None = None
         self._pipes = _Pipes(self._take, has_input=plan.stdin)
         self._ending = Ending(plan.judge)
         self._job: Job | None = None
@@ -168,10 +171,10 @@ class Process:
         self._input().close()
 
     def note_read(self, cursor: Cursor) -> None:
-        """Somebody has read as far as `cursor`: with `on_full="block"` the process goes on where it waits for that."""
+        """Somebody has read as far as `cursor`, and does not read just now: with `on_full="block"` the process goes on
+        where it waits for that. Readers of the journal are heard of by that."""
         self._backlog.note_read(cursor)
-        if self.plan.on_full == "block" and not self._is_full():
-            self._pipes.resume()
+        self._regulate()
 
     @contextmanager
     def read(self) -> Generator[Journal]:
@@ -194,6 +197,7 @@ class Process:
         """Give back the journal and the pipes; what still runs is not ended by it. Twice is fine."""
         if self._timer is not None:
             self._timer.cancel()
+        self._stop_patience()
         self._pipes.close()
         self.journal.close()
 
@@ -218,6 +222,7 @@ class Process:
         self.started_at = time.time()
         self._ending.note_start()
         self._pipes.hand_over()
+        self.journal.when_read(self._on_read)
         self.journal.append(Kind.STARTED, json.dumps({"pid": job.pid}).encode())
         self._pipes.resume()
         if self.plan.timeout is not None:
@@ -231,11 +236,34 @@ class Process:
 
     def _take(self, kind: Kind, data: bytes) -> None:
         self.journal.append(kind, data)
-        if self._is_full():
-            self._pipes.pause()
+        self._regulate()
 
-    def _is_full(self) -> bool:
-        return self.plan.on_full == "block" and self._backlog.is_full(self.journal.cursor)
+    def _on_read(self) -> None:
+        self._backlog.note_reader(self.journal.furthest)
+        self._stop_patience()
+        self._regulate()
+
+    def _regulate(self) -> None:
+        """Take what the process writes, or let it wait: until somebody has read, or for a moment."""
+        written = self.journal.cursor
+        if self._backlog.is_full(written):
+            self._pipes.pause()
+        elif self._backlog.is_ahead(written):
+            self._pipes.pause()
+            if self._patience is None:
+                self._patience = self._loop.call_later(_PATIENCE_S, self._lose_patience)
+        else:
+            self._pipes.resume()
+
+    def _lose_patience(self) -> None:
+        self._patience = None
+        self._backlog.lose_patience()
+        self._regulate()
+
+    def _stop_patience(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
 
     def _begin_kill(
         self, job: Job, cause: OwnCause, who: str | None, grace_s: float | None
@@ -269,6 +297,7 @@ class Process:
         if self._timer is not None:
             self._timer.cancel()
         self._pipes.finish()
+        self._stop_patience()
         ended = self._ending.result()
         self.end = ended.end
         self.journal.append(Kind.ENDED, msgspec.json.encode(ended))
@@ -285,6 +314,13 @@ class Process:
                 hint="start it with stdin=True",
             )
         return self._pipes.stdin
+
+
+def _bound_of(plan: ProcessPlan) -> int | None:
+    """Return how much may be unread. The other half of the journal is what was read, and may have been lost on its way."""
+    if plan.on_full == "drop_oldest":
+        return None
+    return (plan.limits.disk or plan.limits.memory) // 2
 
 
 class _Pipes:

@@ -30,13 +30,14 @@ class OutputPipe:
         self._take = take
         self._loop = asyncio.get_running_loop()
         self._is_reading = False
+        self._is_over = False
         self._is_wide = False
         self._fd, self.write_end = os.pipe()
         os.set_blocking(self._fd, False)
 
     def resume(self) -> None:
         """Take what comes from now on."""
-        if self._fd >= 0 and not self._is_reading:
+        if self._fd >= 0 and not self._is_reading and not self._is_over:
             self._is_reading = True
             self._loop.add_reader(self._fd, self._on_readable)
 
@@ -77,7 +78,8 @@ class OutputPipe:
             if len(data) >= _PIPE and not self._is_wide:
                 self._widen()
         elif data is not None:
-            self.pause()  # the end of the stream; the process may live on without it
+            self._is_over = True  # the process may live on without it
+            self.pause()
 
     def _read(self, size: int) -> bytes | None:
         """Return what is there, empty at the end of the stream, None where there is nothing yet."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 from sandcell.api import CreateProcess, KillProcess, ProcessStatus, Removed, SendSignal
 from sandcell.guest.pages import PageQuery, read_page
 from sandcell.guest.request import ApiHandler
-from sandcell.guest.stream import journal_headers, send_journal
+from sandcell.guest.stream import join_entries, journal_headers, send_journal
 from sandcell.guest.waits import find_port, find_text, within
 from sandcell_container.errors import ErrorCode, error
 from sandcell_container.frames import Cursor, Kind
@@ -123,7 +123,7 @@ class ProcessEventsHandler(ApiHandler):
             raise error(ErrorCode.INVALID_ARGUMENT, "limit and tail are for follow=false")
         wanted = query.wants if query.stream is not None else None
         with process.read() as journal:
-            await send_journal(self, journal, after=query.after, wanted=wanted, sent=process.note_read)
+            await send_journal(self, journal, after=query.after, wanted=wanted)
 
     def _query(self, process: Process) -> PageQuery:
         cursor, stream = self.get_query_argument("cursor", ""), self.choice("stream", STREAMS)
@@ -143,7 +143,7 @@ class ProcessEventsHandler(ApiHandler):
         self.set_header("Sandcell-Cursor", str(page.cursor))
         self.set_header("Sandcell-Ended", "true" if page.is_done else "false")
         self.set_header("Sandcell-Truncated", "true" if page.is_truncated else "false")
-        self.finish(b"".join(map(encode, page.entries)))
+        self.finish(join_entries(page.entries, encode))
 
 
 class ProcessWaitHandler(ApiHandler):

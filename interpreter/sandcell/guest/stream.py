@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, NamedTuple
 from tornado.iostream import StreamClosedError
 
 from sandcell.failure import failure_of
-from sandcell_container.frames import Cursor, Entry, Kind, encode_entry
+from sandcell_container.frames import Cursor, Entry, Kind, encode_head
 from sandcell_container.journal import JournalReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
     from sandcell.guest.request import ApiHandler
     from sandcell_container.journal import Journal
 
-__all__ = ["journal_headers", "send_journal"]
+    Encode = Callable[[Entry], Sequence[bytes]]
+
+__all__ = ["join_entries", "journal_headers", "send_journal"]
 
 JOURNAL_TYPE = "application/vnd.sandcell.journal"
 EVENT_STREAM = "text/event-stream"
@@ -36,11 +38,10 @@ async def send_journal(
     after: Cursor | None = None,
     follow: bool = True,
     wanted: Callable[[Entry], bool] | None = None,
-    sent: Callable[[Cursor], None] | None = None,
 ) -> None:
     """Send the entries after `after` as they come, until the journal's end; without `follow` what is there now.
 
-    `wanted` leaves others out. `sent` is told how far the connection has taken what there is. Each batch is written at once, and head, frames and end together where the journal has ended by then. A
+    `wanted` leaves others out. Each batch is written at once, and head, frames and end together where the journal has ended by then. A
     fault after the head becomes an ERROR frame. Cancelled when the client goes; that is swallowed here,
     because then nobody waits for this answer any more.
     """
@@ -50,7 +51,7 @@ async def send_journal(
     handler.cancel_when_client_goes()
     try:
         if follow:
-            await _follow(_Taker(handler, encode, wanted, sent), journal, after or journal.start)
+            await _follow(_Taker(handler, encode, wanted), journal, after or journal.start)
         else:
             _send_present(handler, journal, after or journal.start, encode)
     except asyncio.CancelledError:
@@ -61,31 +62,40 @@ async def send_journal(
     except Exception as problem:  # noqa: BLE001 -- the outermost place of a stream: logged and told
         failure = failure_of(problem, request_id=handler.request_id)
         handler.log_exception(type(problem), problem, problem.__traceback__)
-        handler.finish(encode(Entry(0, 0, Kind.ERROR, 0, 0.0, json.dumps(failure.to_dict()).encode())))
+        told = Entry(0, 0, Kind.ERROR, 0, 0.0, json.dumps(failure.to_dict()).encode())
+        handler.finish(join_entries((told,), encode))
 
 
-def journal_headers(handler: ApiHandler, epoch: str) -> Callable[[Entry], bytes]:
+def journal_headers(handler: ApiHandler, epoch: str) -> Encode:
     """Set the headers of a stream and return how its entries are written, by what the client accepts."""
     handler.set_header("Sandcell-Epoch", epoch)
     if EVENT_STREAM in handler.request.headers.get("Accept", ""):
         handler.set_header("Content-Type", EVENT_STREAM)
         handler.set_header("Cache-Control", "no-store")
         handler.set_header("X-Accel-Buffering", "no")  # proxies hold back what comes in pieces
-        return lambda entry: _server_sent(entry, epoch)
+        return lambda entry: (_server_sent(entry, epoch),)
     handler.set_header("Content-Type", JOURNAL_TYPE)
-    return encode_entry
+    return _frame
+
+
+def join_entries(entries: Iterable[Entry], encode: Encode) -> bytes:
+    """Return the entries as they are written."""
+    return b"".join(part for entry in entries for part in encode(entry))
+
+
+def _frame(entry: Entry) -> tuple[bytes, bytes]:
+    return encode_head(entry), entry.data
 
 
 class _Taker(NamedTuple):
     """Who follows, and what of it."""
 
     handler: ApiHandler
-    encode: Callable[[Entry], bytes]
+    encode: Encode
     wanted: Callable[[Entry], bool] | None
-    sent: Callable[[Cursor], None] | None
 
     def frames(self, batch: list[Entry]) -> bytes:
-        return b"".join(map(self.encode, batch if self.wanted is None else filter(self.wanted, batch)))
+        return join_entries(batch if self.wanted is None else filter(self.wanted, batch), self.encode)
 
 
 async def _follow(taker: _Taker, journal: Journal, after: Cursor) -> None:
@@ -102,18 +112,14 @@ async def _follow(taker: _Taker, journal: Journal, after: Cursor) -> None:
                     return
                 handler.write(data)
                 await handler.flush()
-                if taker.sent is not None:
-                    taker.sent(reader.at)
     finally:
         head.cancel()
     handler.finish()
 
 
-def _send_present(
-    handler: ApiHandler, journal: Journal, after: Cursor, encode: Callable[[Entry], bytes]
-) -> None:
+def _send_present(handler: ApiHandler, journal: Journal, after: Cursor, encode: Encode) -> None:
     while batch := journal.read(after):
-        handler.write(b"".join(map(encode, batch)))
+        handler.write(join_entries(batch, encode))
         after = Cursor(journal.epoch, batch[-1].seq, batch[-1].offset)
     handler.finish()
 
