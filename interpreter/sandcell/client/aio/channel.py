@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sandcell.client.local_file import Replacement
 from sandcell.client.sockets import connect_now, connect_unix_blocking, is_stale, new_socket
+from sandcell_container.errors import SandcellError
 
 if TYPE_CHECKING:
     import socket
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["Beside", "Channel", "call", "in_thread", "read_chunks", "write_chunks"]
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 _CHUNK = 256 * 2**10
 
@@ -82,24 +86,35 @@ class Beside:
 
     def __init__(self, work: Callable[[float | None], Coroutine[Any, Any, None]]) -> None:
         self._work = work
+        self._is_stopped = False
         self._task: asyncio.Task[None] | None = self._begin()
 
     async def join(self, deadline: float | None) -> None:
-        """Return when the work is done. Raises what it raised; TimeoutError past `deadline`, and it goes on."""
-        if self._task is None or self._task.cancelled():
-            self._task = self._begin()
-        try:
+        """Return when the work is done, or was stopped. Raises what it raised; TimeoutError past `deadline`, and it
+        goes on."""
+        if self._is_stopped:
+            return
+        task = self._task
+        if task is None or task.cancelled():
+            task = self._task = self._begin()
+        if not task.done():
             async with _until(deadline):
-                await asyncio.shield(self._task)
-        finally:
-            if self._task.done():
-                self._task = None
+                await asyncio.wait({task})
+        if not self._is_stopped:
+            self._task = None
+            task.result()
 
     async def stop(self) -> None:
-        """End it. Twice is fine."""
+        """End it, and log what it raised where nobody has asked. Twice is fine."""
+        self._is_stopped = True
         task, self._task = self._task, None
-        if task is not None and task.cancel():
+        if task is None:
+            return
+        if task.cancel():
             await asyncio.wait({task})
+        problem = None if task.cancelled() else task.exception()
+        if problem is not None and not isinstance(problem, SandcellError):  # that is: the sandbox has ended
+            _log.error("a callback raised", exc_info=problem)
 
     def _begin(self) -> asyncio.Task[None]:
         return asyncio.get_running_loop().create_task(self._work(None))
