@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from sandcell.cli import code, command, doctor, main, options, output
+from sandcell.cli import code, command, doctor, jobs, main, options, output
 from sandcell.cli.progress import Progress
 from sandcell.results import ExecutionError, RunResult
 from sandcell_container.end import Cause, CommandEnd, End
 from sandcell_container.engine import Probe
 from sandcell_container.errors import SandcellError
+from sandcell_container.frames import Entry, Kind
 
 pytestmark = pytest.mark.short
 
@@ -59,7 +60,10 @@ def test_a_line_that_cannot_be_read_is_a_failure_of_ours(
     assert "sandcell: INVALID_ARGUMENT: " in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("verb", ["run", "exec", "ps", "rm", "kernel install", "doctor"])
+VERBS = ("run", "exec", "start", "logs", "follow", "kill", "ps", "rm", "kernel install", "doctor")
+
+
+@pytest.mark.parametrize("verb", VERBS)
 def test_help_has_an_example(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         options.parse([*verb.split(), "--help"])
@@ -72,7 +76,7 @@ def test_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         options.parse(["--help"])
     shown = capsys.readouterr().out
-    assert all(f"\n    {verb} " in shown for verb in ("run", "exec", "ps", "rm", "kernel", "doctor"))
+    assert all(f"\n    {verb} " in shown for verb in (each.split()[0] for each in VERBS))
 
 
 # --- failures
@@ -216,3 +220,16 @@ def test_what_is_quick_or_no_terminal_sees_nothing() -> None:
 
 def test_json_of_a_run_can_be_read_back() -> None:
     assert json.loads(json.dumps(_run("exited", exit_code=0).to_dict()))["ok"] is True
+
+
+def test_times_stand_in_front_of_lines_whatever_the_pieces() -> None:
+    stamps = jobs.Stamps()
+
+    def put(data: bytes, kind: Kind = Kind.STDOUT) -> bytes:
+        return stamps.put_on(Entry(1, 1, kind, 0, 0.5, data))
+
+    stamp = b"1970-01-01T00:00:00.500000Z "
+    assert put(b"a\nb") == stamp + b"a\n" + stamp + b"b"
+    assert put(b"err\n", Kind.STDERR) == stamp + b"err\n"
+    assert put(b"c\n\n") == b"c\n" + stamp + b"\n"
+    assert put(b"d") == stamp + b"d"

@@ -29,6 +29,10 @@ _log = logging.getLogger(__name__)
 _VERBS = {
     "run": "sandcell.cli.code:run_source",
     "exec": "sandcell.cli.command:run_command",
+    "start": "sandcell.cli.jobs:start_process",
+    "logs": "sandcell.cli.jobs:show_logs",
+    "follow": "sandcell.cli.jobs:follow_process",
+    "kill": "sandcell.cli.jobs:end_processes",
     "ps": "sandcell.cli.sandboxes:list_sandboxes",
     "rm": "sandcell.cli.sandboxes:remove_sandboxes",
     "kernel": "sandcell.cli.kernel:install_kernel",

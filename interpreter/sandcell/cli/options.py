@@ -38,9 +38,38 @@ examples:
   sandcell exec ls -l /workspace
   tar -c . | sandcell exec --stdin --sandbox lab -- tar -x
 """
-_PS = """
+_START = """
+The process goes on when this returns; it prints the id of it. One argument is a line for the shell, several are a
+program and its arguments. Options of start come before it.
+
+examples:
+  sandcell start --sandbox lab --id web python3 -m http.server 8000
+  sandcell logs --sandbox lab web
+  sandcell kill --sandbox lab web
+"""
+_LOGS = """
+examples:
+  sandcell logs --sandbox lab --tail 20 web
+  sandcell logs --sandbox lab -f web | grep ERROR
+"""
+_FOLLOW = """
+^C leaves the process running.
+
 example:
+  sandcell follow --sandbox lab build && echo built
+"""
+_KILL = """
+Its whole tree gets SIGTERM and after the grace SIGKILL; with --signal, its process group gets that one signal.
+
+examples:
+  sandcell kill --sandbox lab web
+  sandcell kill --sandbox lab -s HUP web
+  sandcell kill --sandbox lab --all
+"""
+_PS = """
+examples:
   sandcell ps --json
+  sandcell ps lab                   # the processes of the sandbox lab
 """
 _RM = """
 example:
@@ -71,7 +100,7 @@ class _Parser(argparse.ArgumentParser):
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """Return the options of `argv`; `verb` names the command, what follows the first `--` is in `rest`.
 
-    A command of `exec` goes on from its first word to the end, a `--` in it too.
+    A command of `exec` or `start` goes on from its first word to the end, a `--` in it too.
 
     Ends the process for --help and --version (0) and for what it cannot read (125).
     """
@@ -79,7 +108,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     cut = given.index("--") if "--" in given else len(given)
     options = _parser().parse_args(given[:cut])
     options.rest = given[cut + 1 :]
-    if options.verb == "exec" and options.command:
+    if options.verb in {"exec", "start"} and options.command:
         options.command, options.rest = options.command + given[cut:], []
     return options
 
@@ -90,6 +119,8 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND")
     _add_run(verbs.add_parser)
     _add_exec(verbs.add_parser)
+    _add_start(verbs.add_parser)
+    _add_jobs(verbs.add_parser)
     _add_sandboxes(verbs.add_parser)
     _add_kernel(verbs.add_parser)
     _add_verb(
@@ -112,26 +143,72 @@ def _add_run(add: _AddParser) -> None:
 
 def _add_exec(add: _AddParser) -> None:
     command = _add_verb(add, "exec", "run a command", _EXEC + _EXIT_CODES)
-    command.add_argument(
-        "command", nargs=argparse.REMAINDER, metavar="COMMAND", help="all from here on is the command's"
-    )
+    _add_words(command)
     command.add_argument("--stdin", action="store_true", help="give it this standard input")
-    command.add_argument("--cwd", metavar="FOLDER", help="where it runs, below /workspace unless absolute")
     _add_place(command)
 
 
-def _add_place(verb: argparse.ArgumentParser) -> None:
+def _add_start(add: _AddParser) -> None:
+    start = _add_verb(add, "start", "start a process that goes on", _START)
+    _add_words(start)
+    start.add_argument("--id", metavar="ID", help="its name; the same one and command is the same process")
+    start.add_argument(
+        "--env", "-e", action="append", default=[], metavar="NAME=VALUE", help="may be repeated"
+    )
+    start.add_argument("--memory", metavar="SIZE", help='for each of its processes, such as "512MiB"')
+    _add_place(start, timeout="its whole tree is ended after it; default none")
+
+
+def _add_jobs(add: _AddParser) -> None:
+    logs = _add_verb(add, "logs", "show what a process has written", _LOGS)
+    logs.add_argument("--follow", "-f", action="store_true", help="and what it writes, until its end")
+    follow = _add_verb(add, "follow", "show what a process writes until its end", _FOLLOW + _EXIT_CODES)
+    for verb in (logs, follow):
+        verb.add_argument("id", metavar="ID", help="its id: sandcell ps SANDBOX lists them")
+        verb.add_argument("--tail", type=_count, metavar="N", help="of what is there, the last N lines")
+        verb.add_argument("--stream", choices=("stdout", "stderr"), help="of only this one")
+        verb.add_argument("--timestamps", "-t", action="store_true", help="the time in front of each line")
+        _add_known(verb)
+    kill = _add_verb(add, "kill", "end processes", _KILL)
+    kill.add_argument("ids", nargs="*", metavar="ID")
+    kill.add_argument("--all", action="store_true", help="all that run in the sandbox")
+    kill.add_argument("--signal", "-s", metavar="SIGNAL", help="send this, by name or number, and no other")
+    kill.add_argument(
+        "--grace", type=float, default=2.0, metavar="SECONDS", help="default 2; 0 kills at once"
+    )
+    _add_known(kill)
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of lines")
+    return int(text)
+
+
+def _add_words(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "command", nargs=argparse.REMAINDER, metavar="COMMAND", help="all from here on is the command's"
+    )
+    verb.add_argument("--cwd", metavar="FOLDER", help="where it runs, below /workspace unless absolute")
+
+
+def _add_known(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--sandbox", metavar="NAME", help="which sandbox; default SANDCELL_SANDBOX")
+
+
+def _add_place(verb: argparse.ArgumentParser, *, timeout: str = "default 300") -> None:
     verb.add_argument(
         "--sandbox", metavar="NAME", help="a sandbox of this name, made if there is none, and kept"
     )
     verb.add_argument(
         "--engine", metavar="NAME", help="auto (default), docker, podman, local, or process: no isolation"
     )
-    verb.add_argument("--timeout", type=float, metavar="SECONDS", help="default 300")
+    verb.add_argument("--timeout", type=float, metavar="SECONDS", help=timeout)
 
 
 def _add_sandboxes(add: _AddParser) -> None:
-    listing = _add_verb(add, "ps", "list the sandboxes of this machine", _PS)
+    listing = _add_verb(add, "ps", "list the sandboxes of this machine, or the processes of one", _PS)
+    listing.add_argument("sandbox", nargs="?", metavar="SANDBOX", help="a name or an id")
     listing.add_argument("--json", action="store_true", help="print them as JSON")
     removal = _add_verb(add, "rm", "end sandboxes and everything in them", _RM)
     removal.add_argument("names", nargs="+", metavar="NAME", help="a name or an id")

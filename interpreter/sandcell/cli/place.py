@@ -10,6 +10,7 @@ from sandcell.cli.progress import Progress
 from sandcell.client.blocking.sandbox import Sandbox
 from sandcell.client.blocking.transport import Transport
 from sandcell.client.host import the_host
+from sandcell_container.errors import ErrorCode, error
 
 if TYPE_CHECKING:
     import argparse
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from sandcell.config import Config
 
-__all__ = ["Place", "open_place"]
+__all__ = ["Place", "open_known", "open_place", "place_name"]
 
 
 class Place:
@@ -55,3 +56,32 @@ def open_place(options: argparse.Namespace, config: Config, *, label: str) -> Ge
         with opened as sandbox:
             progress.label(label)
             yield Place(sandbox, progress)
+
+
+def place_name(options: argparse.Namespace, config: Config) -> str:
+    """Return the name of the sandbox for a verb that needs one which lasts.
+
+    Raises:
+        InvalidRequest (INVALID_ARGUMENT): none is named.
+    """
+    name: str | None = options.sandbox or config.sandbox
+    if not name:
+        raise error(
+            ErrorCode.INVALID_ARGUMENT,
+            f"sandcell {options.verb} has to be told which sandbox",
+            hint="--sandbox NAME, or SANDCELL_SANDBOX=NAME",
+        )
+    return name
+
+
+@contextmanager
+def open_known(options: argparse.Namespace, config: Config) -> Generator[Place]:
+    """Yield the sandbox that `options` and `config` name, which exists.
+
+    Raises:
+        NotFound (NOT_FOUND): there is none of this name or id.
+    """
+    name = place_name(options, config)
+    with Progress("looking for the sandbox", sys.stderr) as progress, Sandbox.connect(name) as sandbox:
+        progress.hush()
+        yield Place(sandbox, progress)

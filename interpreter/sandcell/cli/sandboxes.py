@@ -7,8 +7,9 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from sandcell.cli.jobs import list_processes
 from sandcell.cli.options import OWN_FAILURE
-from sandcell.cli.output import table, write_stdout
+from sandcell.cli.output import age, table, write_stdout
 from sandcell.cli.progress import Progress
 from sandcell.client.blocking.sandbox import Sandbox
 from sandcell.client.host import the_host
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["list_sandboxes", "remove_sandboxes"]
 
 
-def list_sandboxes(options: argparse.Namespace, _: Config) -> int:
-    """Print the sandboxes of this machine's user, oldest first."""
+def list_sandboxes(options: argparse.Namespace, config: Config) -> int:
+    """Print the sandboxes of this machine's user, oldest first; or the processes of the one that is named."""
+    if options.sandbox:
+        return list_processes(options, config)
     with Progress("looking for sandboxes", sys.stderr):
         found = sorted(Sandbox.list(), key=lambda each: each.created_at)
     if options.json:
@@ -32,7 +35,7 @@ def list_sandboxes(options: argparse.Namespace, _: Config) -> int:
         return 0
     head = ("NAME", "ID", "ENGINE", "STATUS", "AGE")
     lines = [
-        (each.name, each.id, each.engine, each.status, _age(time.time() - each.created_at)) for each in found
+        (each.name, each.id, each.engine, each.status, age(time.time() - each.created_at)) for each in found
     ]
     write_stdout(table([head, *lines]) + "\n")
     return 0
@@ -67,10 +70,3 @@ def _remove(name: str) -> None:
 
 def _facts(each: Any) -> dict[str, Any]:
     return {name: getattr(each, name) for name in ("name", "id", "engine", "status", "created_at", "image")}
-
-
-def _age(seconds: float) -> str:
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{max(seconds, 0):.0f} s"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import aclosing
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
@@ -36,8 +36,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 
     from sandcell.client.aio.transport import AsyncTransport
+    from sandcell_container.frames import Entry
 
-__all__ = ["AsyncProcess"]
+__all__ = ["AsyncProcess", "EntryPage", "fetch_page"]
 
 T = TypeVar("T")
 
@@ -45,6 +46,33 @@ _TURN_S = 20.0  # of a wait: then it is asked for again, so that a guest that st
 _SETTLE_S = 0.1  # of a line that may go on: then what has matched at its end is taken
 _PIECE = 2**20
 _END_PATIENCE_S = 60.0  # what killing may take beside the grace
+
+
+class EntryPage(NamedTuple):
+    """A page of a journal as it comes: bytes, and where the next one begins."""
+
+    entries: list[Entry]
+    epoch: str
+    cursor: str
+    is_done: bool
+    is_truncated: bool
+
+
+async def fetch_page(transport: AsyncTransport, request: Request) -> EntryPage:
+    """Ask for one page of the events of a process."""
+    answer = await transport.open(request)
+    try:
+        body = await answer.read_all()
+    finally:
+        answer.close()
+    named = answer.head.headers
+    return EntryPage(
+        entries=list(FrameDecoder().feed(body)),
+        epoch=named["sandcell-epoch"],
+        cursor=named["sandcell-cursor"],
+        is_done=named["sandcell-ended"] == "true",
+        is_truncated=named["sandcell-truncated"] == "true",
+    )
 
 
 class AsyncProcess:
@@ -141,19 +169,12 @@ class AsyncProcess:
             check_count(tail, what="tail", least=0)
         decoder = LogDecoder(cursor)
         query = page_query(decoder.start, limit=limit, stream=stream, tail=tail)
-        answer = await self._transport.open(self._asking("GET", "events", query=query))
-        try:
-            body = await answer.read_all()
-        finally:
-            answer.close()
-        named = answer.head.headers
-        epoch = named["sandcell-epoch"]
-        events = [event for entry in FrameDecoder().feed(body) for event in decoder.events(entry, epoch)]
+        page = await fetch_page(self._transport, self._asking("GET", "events", query=query))
         return Page(
-            events=events,
-            next_cursor=decoder.cursor(named["sandcell-cursor"]),
-            done=named["sandcell-ended"] == "true",
-            truncated=named["sandcell-truncated"] == "true",
+            events=[event for entry in page.entries for event in decoder.events(entry, page.epoch)],
+            next_cursor=decoder.cursor(page.cursor),
+            done=page.is_done,
+            truncated=page.is_truncated,
         )
 
     def __aiter__(self) -> AsyncIterator[Event]:

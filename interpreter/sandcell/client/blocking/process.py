@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
 
     from sandcell.client.blocking.transport import Transport
+    from sandcell_container.frames import Entry
 
-__all__ = ["Process"]
+__all__ = ["EntryPage", "Process", "fetch_page"]
 
 T = TypeVar("T")
 
@@ -46,6 +47,33 @@ _TURN_S = 20.0  # of a wait: then it is asked for again, so that a guest that st
 _SETTLE_S = 0.1  # of a line that may go on: then what has matched at its end is taken
 _PIECE = 2**20
 _END_PATIENCE_S = 60.0  # what killing may take beside the grace
+
+
+class EntryPage(NamedTuple):
+    """A page of a journal as it comes: bytes, and where the next one begins."""
+
+    entries: list[Entry]
+    epoch: str
+    cursor: str
+    is_done: bool
+    is_truncated: bool
+
+
+def fetch_page(transport: Transport, request: Request) -> EntryPage:
+    """Ask for one page of the events of a process."""
+    answer = transport.open(request)
+    try:
+        body = answer.read_all()
+    finally:
+        answer.close()
+    named = answer.head.headers
+    return EntryPage(
+        entries=list(FrameDecoder().feed(body)),
+        epoch=named["sandcell-epoch"],
+        cursor=named["sandcell-cursor"],
+        is_done=named["sandcell-ended"] == "true",
+        is_truncated=named["sandcell-truncated"] == "true",
+    )
 
 
 class Process:
@@ -142,19 +170,12 @@ class Process:
             check_count(tail, what="tail", least=0)
         decoder = LogDecoder(cursor)
         query = page_query(decoder.start, limit=limit, stream=stream, tail=tail)
-        answer = self._transport.open(self._asking("GET", "events", query=query))
-        try:
-            body = answer.read_all()
-        finally:
-            answer.close()
-        named = answer.head.headers
-        epoch = named["sandcell-epoch"]
-        events = [event for entry in FrameDecoder().feed(body) for event in decoder.events(entry, epoch)]
+        page = fetch_page(self._transport, self._asking("GET", "events", query=query))
         return Page(
-            events=events,
-            next_cursor=decoder.cursor(named["sandcell-cursor"]),
-            done=named["sandcell-ended"] == "true",
-            truncated=named["sandcell-truncated"] == "true",
+            events=[event for entry in page.entries for event in decoder.events(entry, page.epoch)],
+            next_cursor=decoder.cursor(page.cursor),
+            done=page.is_done,
+            truncated=page.is_truncated,
         )
 
     def __iter__(self) -> Iterator[Event]:

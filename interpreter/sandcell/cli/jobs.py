@@ -1,0 +1,207 @@
+"""`sandcell start`, `logs`, `follow` and `kill`: processes of a sandbox that has a name. Output byte for byte."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+import time
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from sandcell.cli.command import exit_code_of
+from sandcell.cli.options import OWN_FAILURE
+from sandcell.cli.output import age, table, write_stderr, write_stdout
+from sandcell.cli.place import open_known, open_place, place_name
+from sandcell.client.blocking.follow import Follower
+from sandcell.client.blocking.process import fetch_page
+from sandcell.client.process_options import page_query
+from sandcell.client.protocol import Request, path_of
+from sandcell_container.end import CommandEnd
+from sandcell_container.errors import ErrorCode, SandcellError, error
+from sandcell_container.frames import Kind
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Generator, Iterable
+
+    from sandcell.api import ProcessInfo
+    from sandcell.client.blocking.process import Process
+    from sandcell.client.blocking.transport import Transport
+    from sandcell.config import Config
+    from sandcell_container.frames import Entry
+
+__all__ = ["Stamps", "end_processes", "follow_process", "list_processes", "show_logs", "start_process"]
+
+_LONGEST_COMMAND = 60
+_LINE = re.compile(rb"[^\n]*\n|[^\n]+")
+
+
+def start_process(options: argparse.Namespace, config: Config) -> int:
+    """Start what the options name and print its id."""
+    place_name(options, config)
+    words = [*options.command, *options.rest]
+    env = dict(_variable(each) for each in options.env)
+    with open_place(options, config, label="starting") as place:
+        job = place.sandbox.start_process(
+            words[0] if len(words) == 1 else words,
+            id=options.id,
+            cwd=options.cwd,
+            env=env or None,
+            timeout=options.timeout,
+            memory=options.memory,
+        )
+        place.progress.hush()
+    for warning in job.warnings:
+        print(f"sandcell: {warning}", file=sys.stderr)
+    write_stdout(f"{job.id}\n")
+    return 0
+
+
+def show_logs(options: argparse.Namespace, config: Config) -> int:
+    """Write what a process has written; with `follow` until its end."""
+    with _entries_of(options, config, follow=options.follow) as entries:
+        _write(entries, options)
+    return 0
+
+
+def follow_process(options: argparse.Namespace, config: Config) -> int:
+    """Write what a process writes until its end and return the exit code that tells how that was."""
+    with _entries_of(options, config, follow=True) as entries:
+        end = _write(entries, options)
+    if end is None:
+        raise AssertionError("a follower ends with ENDED or raises")
+    if end.end.cause not in {"exited", "signaled"}:
+        print(f"sandcell: the process ended: {end.end.cause}", file=sys.stderr)
+    return exit_code_of(end)
+
+
+def end_processes(options: argparse.Namespace, config: Config) -> int:
+    """End the processes that the options name, or send them a signal; one that is not there does not keep the others."""
+    if bool(options.ids) == options.all:
+        raise error(
+            ErrorCode.INVALID_ARGUMENT, "name processes, or give --all", hint="sandcell ps SANDBOX lists them"
+        )
+    code = 0
+    with open_known(options, config) as place:
+        ids = options.ids or [each.id for each in place.sandbox.processes(status="running")]
+        for name in ids:
+            try:
+                _end(place.sandbox.process(name), options)
+                write_stdout(f"{name}\n")
+            except SandcellError as problem:
+                print(f"sandcell: {problem}", file=sys.stderr)
+                code = OWN_FAILURE
+    return code
+
+
+def list_processes(options: argparse.Namespace, config: Config) -> int:
+    """Print the processes of the sandbox that the options name, oldest first."""
+    with open_known(options, config) as place:
+        found = [each.refresh() for each in place.sandbox.processes()]
+    if options.json:
+        write_stdout(msgspec.json.encode(found) + b"\n")
+        return 0
+    head = ("ID", "STATUS", "PID", "AGE", "COMMAND")
+    rows = [
+        (each.id, _status(each), str(each.pid), age(time.time() - each.started_at), _shown(each.command))
+        for each in found
+    ]
+    write_stdout(table([head, *rows]) + "\n")
+    return 0
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise error(ErrorCode.INVALID_ENV_NAME, f"--env {text[:40]} has no value", hint="--env NAME=VALUE")
+    return name, value
+
+
+@contextmanager
+def _entries_of(options: argparse.Namespace, config: Config, *, follow: bool) -> Generator[Generator[Entry]]:
+    with (
+        open_known(options, config) as place,
+        closing(place.transport(config)) as transport,
+        closing(_read(transport, options, follow=follow)) as entries,
+    ):
+        yield entries
+
+
+def _read(transport: Transport, options: argparse.Namespace, *, follow: bool) -> Generator[Entry]:
+    """Yield what was written, from the last lines on where so many are asked for; with `follow` also what comes."""
+    path = path_of("processes", options.id, "events")
+    cursor: str | None = None
+    tail: int | None = options.tail
+    while tail is not None or not follow:
+        query = page_query(cursor, limit=None, stream=options.stream, tail=tail)
+        page = fetch_page(transport, Request(method="GET", path=path, query=query))
+        yield from page.entries
+        if page.is_done or (cursor == page.cursor and not follow):
+            return
+        cursor, tail = page.cursor, None
+    asked = {"cursor": cursor, "stream": options.stream}
+    request = Request(method="GET", path=path, query={name: text for name, text in asked.items() if text})
+    with closing(Follower(transport, request, request).entries()) as found:
+        for followed in found:
+            yield followed.entry
+
+
+def _write(entries: Iterable[Entry], options: argparse.Namespace) -> CommandEnd | None:
+    """Write output where it belongs; returns how the process ended, where that has come."""
+    stamped = Stamps() if options.timestamps else None
+    end = None
+    for entry in entries:
+        match entry.kind:
+            case Kind.STDOUT:
+                write_stdout(entry.data if stamped is None else stamped.put_on(entry))
+            case Kind.STDERR:
+                write_stderr(entry.data if stamped is None else stamped.put_on(entry))
+            case Kind.GAP:
+                lost = msgspec.json.decode(entry.data, type=dict[str, int])["bytes"]
+                print(f"sandcell: {lost} bytes are no longer kept", file=sys.stderr)
+            case Kind.ENDED:
+                end = msgspec.json.decode(entry.data, type=CommandEnd)
+            case _:
+                pass  # STARTED, and news of a later version
+    return end
+
+
+class Stamps:
+    """Puts the time in front of each line, when its first piece came."""
+
+    def __init__(self) -> None:
+        self._open = set[int]()  # streams in the middle of a line
+
+    def put_on(self, entry: Entry) -> bytes:
+        moment = datetime.fromtimestamp(entry.time, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ ").encode()
+        lines: list[bytes] = _LINE.findall(entry.data)
+        first = b"" if entry.kind in self._open else moment
+        (self._open.discard if entry.data.endswith(b"\n") else self._open.add)(entry.kind)
+        return first + moment.join(lines)
+
+
+def _end(job: Process, options: argparse.Namespace) -> None:
+    if options.signal is not None:
+        job.signal(options.signal)
+        return
+    report = job.kill(options.grace)
+    if report.survived:
+        raise error(ErrorCode.BUSY, f"{report.survived} of the processes of {job.id} cannot be ended now")
+
+
+def _status(info: ProcessInfo) -> str:
+    end = info.end
+    if end is None:
+        return info.status
+    how = f"code {end.code}" if end.code is not None else f"signal {end.signal}"
+    return f"{end.cause}, {how}" if end.code is not None or end.signal is not None else end.cause
+
+
+def _shown(command: str | tuple[str, ...]) -> str:
+    text = command if isinstance(command, str) else shlex.join(command)
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST_COMMAND else f"{line[: _LONGEST_COMMAND - 3]}..."
