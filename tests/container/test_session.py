@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,9 @@ import pytest
 from sandcell_container.end import CommandEnd
 from sandcell_container.errors import ErrorCode, SandcellError
 from sandcell_container.guest.boot import GuestBoot
-from sandcell_container.guest.session import Session, SessionCommand, Sessions
+from sandcell_container.guest.files import Files
+from sandcell_container.guest.session import Session, Sessions
+from sandcell_container.guest.session_command import CommandOrder, SessionCommand
 from sandcell_container.journal import LATE, Kind
 
 if TYPE_CHECKING:
@@ -28,6 +31,7 @@ class Settings:
     interrupt_grace: float = 5.0
     kill_grace: float = 0.3
     max_queue: int = 4
+    max_records: int = 2
     journal_memory: int = 2**20
     journal_disk: int = 2**20
 
@@ -47,13 +51,26 @@ def boot(place: Place, env: dict[str, str] | None = None) -> GuestBoot:
         python="/usr/bin/python3",
         runtime_dir="/nowhere",
         workdir=place.workdir,
+        home=place.workdir,
         base_env=(place.env if env is None else env) | {"HOME": place.workdir},
     )
 
 
+@asynccontextmanager
+async def open_sessions(
+    place: Place, settings: Settings | None = None, booted: GuestBoot | None = None
+) -> AsyncIterator[Sessions]:
+    there = booted or boot(place)
+    async with (
+        Files(place.spawner, there) as files,
+        Sessions(place.spawner, there, settings or Settings(), files) as opened,
+    ):
+        yield opened
+
+
 @pytest.fixture
 async def sessions(place: Place) -> AsyncIterator[Sessions]:
-    async with Sessions(place.spawner, boot(place), Settings()) as opened:
+    async with open_sessions(place) as opened:
         yield opened
 
 
@@ -83,7 +100,7 @@ async def outcome(command: SessionCommand) -> Done:
 
 
 async def run(session: Session, command: str, *, timeout: float | None = 20.0) -> Done:
-    return await outcome(session.run(command, timeout=timeout))
+    return await outcome(session.run(CommandOrder(text=command, timeout=timeout)))
 
 
 async def begun(command: SessionCommand, word: bytes) -> None:
@@ -161,7 +178,7 @@ async def test_exit_gives_output_code_and_the_news(sessions: Sessions, session: 
     assert (done.out, done.code, done.end.end.cause) == (b"hi\nbye\n", 3, "exited")
     assert (done.end.end.state, done.end.leftovers) == ("lost", 1)
     with pytest.raises(SandcellError) as caught:
-        session.run("echo")
+        session.run(CommandOrder(text="echo"))
     assert caught.value.code == ErrorCode.SESSION_ENDED
     again = await sessions.get_or_create("s")
     assert (await run(again, "echo new $x")).out == b"new\n"
@@ -190,7 +207,7 @@ async def test_background_jobs_go_on_and_hold_nothing(session: Session, place: P
 
 
 async def test_what_a_job_says_between_commands_is_late_output_of_the_last(session: Session) -> None:
-    command = session.run("{ read; echo late; } < <(sleep 0.2) & true")
+    command = session.run(CommandOrder(text="{ read; echo late; } < <(sleep 0.2) & true"))
     await outcome(command)
     journal = command.journal
     assert journal.ended
@@ -216,9 +233,9 @@ async def test_what_a_job_says_between_commands_is_late_output_of_the_last(sessi
 )
 async def test_an_interrupt_ends_the_command_and_not_the_shell(session: Session, command: str) -> None:
     await run(session, "x=kept")
-    running = session.run(command)
+    running = session.run(CommandOrder(text=command))
     await begun(running, b"on\n")
-    session.interrupt()
+    await session.interrupt()
     done = await outcome(running)
     assert (done.out + done.err, done.code, done.end.end.cause, done.end.end.state) == (
         b"on\n",
@@ -231,25 +248,24 @@ async def test_an_interrupt_ends_the_command_and_not_the_shell(session: Session,
 
 async def test_interrupts_at_any_moment_lose_nothing(session: Session) -> None:
     for number in range(40):
-        running = session.run(f"echo {number}")
+        running = session.run(CommandOrder(text=f"echo {number}"))
         for _ in range(number % 7):
             await asyncio.sleep(0)
-        session.interrupt()
+        await session.interrupt()
         done = await outcome(running)
         assert done.out in (b"", b"%d\n" % number)
     assert (await run(session, "echo alive")).out == b"alive\n"
 
 
 async def test_an_interrupt_without_a_command_does_nothing(session: Session) -> None:
-    session.interrupt()
+    await session.interrupt()
     assert (await run(session, "echo x")).out == b"x\n"
 
 
 async def test_a_trapped_interrupt_is_the_users(session: Session) -> None:
-    # Said by what is waited for: a trap that runs before bash waits would be run again for the next SIGINT.
-    running = session.run("trap 'echo caught' INT; sh -c 'echo on; exec sleep 50'; echo after")
+    running = session.run(CommandOrder(text="trap 'echo caught' INT; echo on; sleep 50; echo after"))
     await begun(running, b"on\n")
-    session.interrupt()
+    await session.interrupt()
     assert (await outcome(running)).out == b"on\ncaught\nafter\n"
 
 
@@ -260,7 +276,7 @@ async def test_a_timeout_interrupts(session: Session) -> None:
 
 
 async def test_what_goes_on_after_an_interrupt_is_killed_with_the_session(place: Place) -> None:
-    async with Sessions(place.spawner, boot(place), Settings(interrupt_grace=0.2)) as sessions:
+    async with open_sessions(place, Settings(interrupt_grace=0.2)) as sessions:
         session = await sessions.get_or_create("s")
         done = await run(session, "trap '' INT; echo on; while :; do :; done", timeout=0.1)
         assert (done.out, done.end.end.cause, done.end.end.state) == (b"on\n", "timeout", "lost")
@@ -270,65 +286,67 @@ async def test_what_goes_on_after_an_interrupt_is_killed_with_the_session(place:
 @pytest.mark.parametrize("how", ["interrupted", "timeout"])
 async def test_no_later_line_runs_when_what_ignored_the_interrupt_is_killed(place: Place, how: str) -> None:
     settings = Settings(interrupt_grace=0.2, kill_grace=0.2)
-    async with Sessions(place.spawner, boot(place), settings) as sessions:
+    async with open_sessions(place, settings) as sessions:
         session = await sessions.get_or_create("s")
         timeout = 0.2 if how == "timeout" else None
-        running = session.run("trap '' INT; echo on; sleep 50; echo no\necho nor this", timeout=timeout)
+        running = session.run(
+            CommandOrder(text="trap '' INT; echo on; sleep 50; echo no\necho nor this", timeout=timeout)
+        )
         await begun(running, b"on\n")
         if how == "interrupted":
-            session.interrupt()
+            await session.interrupt()
         done = await outcome(running)
         assert (done.out, done.end.end.cause, done.end.end.state) == (b"on\n", how, "lost")
 
 
 async def test_a_stopped_shell_is_killed_by_its_timeout(place: Place) -> None:
-    async with Sessions(place.spawner, boot(place), Settings(interrupt_grace=0.2)) as sessions:
+    async with open_sessions(place, Settings(interrupt_grace=0.2)) as sessions:
         session = await sessions.get_or_create("s")
         done = await run(session, "kill -STOP $$", timeout=0.1)
         assert (done.end.end.cause, done.end.end.state) == ("timeout", "lost")
 
 
 async def test_commands_wait_for_each_other_in_a_bounded_queue(session: Session) -> None:
-    first = session.run("read -t 0.2 < <(sleep 5); echo first")
+    first = session.run(CommandOrder(text="read -t 0.2 < <(sleep 5); echo first"))
     await asyncio.sleep(0)
-    waiting = [session.run(f"echo {number}") for number in range(Settings.max_queue)]
+    waiting = [session.run(CommandOrder(text=f"echo {number}")) for number in range(Settings.max_queue)]
     with pytest.raises(SandcellError) as caught:
         while True:
-            waiting.append(session.run("echo more"))
-    assert caught.value.code == ErrorCode.BUSY
-    waiting[1].cancel()
+            waiting.append(session.run(CommandOrder(text="echo more")))
+    assert caught.value.code == ErrorCode.QUOTA_EXCEEDED
+    await waiting[1].cancel()
     assert (await outcome(first)).out == b"first\n"
     assert [(await outcome(command)).out for command in waiting[:4]] == [b"0\n", b"", b"2\n", b"3\n"]
     assert (await waiting[1].wait()).end.cause == "killed"
 
 
 async def test_commands_behind_an_exit_are_lost_and_told(session: Session) -> None:
-    commands = [session.run("exit 5"), session.run("echo never")]
+    commands = [session.run(CommandOrder(text="exit 5")), session.run(CommandOrder(text="echo never"))]
     assert (await outcome(commands[0])).code == 5
     done = await outcome(commands[1])
     assert (done.out, done.end.end.cause, done.end.end.state) == (b"", "lost", "lost")
 
 
 async def test_cancel_interrupts_what_runs(session: Session) -> None:
-    running = session.run("echo on; sleep 50")
+    running = session.run(CommandOrder(text="echo on; sleep 50"))
     await begun(running, b"on\n")
-    running.cancel()
+    await running.cancel()
     assert (await outcome(running)).end.end.cause == "killed"
 
 
 async def test_delete_ends_all_of_it(sessions: Sessions, session: Session) -> None:
     await run(session, "trap 'echo bye' EXIT; (setsid sleep 50 &)")
-    last = session.run("echo $$; sleep 50")
+    last = session.run(CommandOrder(text="echo $$; sleep 50"))
     await begun(last, b"\n")
-    await session.delete()
+    await sessions.delete("s")
     assert (await outcome(last)).end.end.cause == "killed"
     assert await sessions.get_or_create("s") is not session
 
 
 async def test_a_lost_spawner_ends_commands_as_lost(place: Place) -> None:
-    async with Sessions(place.spawner, boot(place), Settings()) as sessions:
+    async with open_sessions(place) as sessions:
         session = await sessions.get_or_create("s")
-        running = session.run("echo on; sleep 50")
+        running = session.run(CommandOrder(text="echo on; sleep 50"))
         await begun(running, b"on\n")
         await place.spawner.__aexit__()
         assert (await outcome(running)).end.end.cause == "lost"
@@ -337,7 +355,7 @@ async def test_a_lost_spawner_ends_commands_as_lost(place: Place) -> None:
 @pytest.mark.parametrize("command", ["a\0b", "\ud800", "x" * (2**20 + 1)])
 async def test_what_bash_cannot_read_is_refused(session: Session, command: str) -> None:
     with pytest.raises(SandcellError) as caught:
-        session.run(command)
+        session.run(CommandOrder(text=command))
     assert caught.value.code in (ErrorCode.INVALID_ARGUMENT, ErrorCode.TOO_LARGE)
     assert (await run(session, "echo x")).out == b"x\n"
 
@@ -383,14 +401,14 @@ async def test_an_rc_file_that_hangs_is_named_and_ended(
 async def test_a_missing_folder_is_told_as_that(place: Place) -> None:
     there = boot(place)
     gone = type(there).from_json(there.to_json().replace(place.workdir.encode(), b"/no/such"))
-    async with Sessions(place.spawner, gone, Settings()) as sessions:
+    async with open_sessions(place, booted=gone) as sessions:
         with pytest.raises(SandcellError) as caught:
             await sessions.get_or_create("s")
     assert caught.value.code == ErrorCode.CWD_NOT_FOUND
 
 
 async def test_without_bash_there_is_no_session(place: Place) -> None:
-    async with Sessions(place.spawner, boot(place, {"PATH": place.workdir}), Settings()) as sessions:
+    async with open_sessions(place, booted=boot(place, {"PATH": place.workdir})) as sessions:
         with pytest.raises(SandcellError) as caught:
             await sessions.get_or_create("s")
     assert caught.value.code == ErrorCode.UNSUPPORTED
@@ -410,9 +428,9 @@ async def test_user_functions_and_aliases_do_not_stand_in_between(session: Sessi
 
 async def test_nothing_is_left_open(place: Place) -> None:
     before = len(os.listdir("/proc/self/fd"))
-    async with Sessions(place.spawner, boot(place), Settings()) as sessions:
+    async with open_sessions(place) as sessions:
         await run(await sessions.get_or_create("a"), "echo x")
         session = await sessions.get_or_create("b")
-        await begun(session.run("echo on; sleep 50"), b"on")
+        await begun(session.run(CommandOrder(text="echo on; sleep 50")), b"on")
         assert signal.SIGINT
     assert len(os.listdir("/proc/self/fd")) == before

@@ -1,318 +1,201 @@
 """Sessions: persistent shells with a name, in each of which commands run one after another.
 
-What the shell is and how it runs a command is `shell`'s business. Output goes to the command that is running; what
-background jobs say later goes to the last command, marked LATE: with one pipe a session nobody can tell whose it is.
+A session outlives its bash: one that has ended is kept, says how, and can be restarted. What a bash does is
+`shell_life`'s business.
 """
 
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import logging
 import os
-import signal
-import struct
-import termios
 import time
-from collections import deque
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, Self
 
-import msgspec
-
-from sandcell_container.end import CommandEnd, End, end_of_status
-from sandcell_container.errors import ErrorCode, SandcellError, error
-from sandcell_container.guest.shell import first_of, start_shell
+from sandcell_container.errors import ErrorCode, error
+from sandcell_container.guest.session_command import SessionCommand, command_journal, encode_value
+from sandcell_container.guest.session_pipes import SessionPipes
+from sandcell_container.guest.shell import start_shell
+from sandcell_container.guest.shell_life import LifeSettings, ShellLife
+from sandcell_container.guest.shell_lines import check_names
 from sandcell_container.ids import check_id
-from sandcell_container.journal import LATE, Journal, JournalLimits, Kind
 
 if TYPE_CHECKING:
+    from sandcell_container.end import End
     from sandcell_container.guest.boot import GuestBoot
-    from sandcell_container.guest.shell import Shell
-    from sandcell_container.guest.spawn import JobExit, Spawner
+    from sandcell_container.guest.session_command import CommandOrder
+    from sandcell_container.guest.spawn import Spawner
+    from sandcell_container.guest.spill import SpillStore
 
-__all__ = ["Session", "SessionCommand", "SessionSettings", "Sessions"]
+__all__ = ["Session", "SessionPlace", "SessionSettings", "Sessions"]
 
-log = logging.getLogger(__name__)
+_SCRATCH = ".cache/sandcell"  # below the user's home
 
-_CHUNK = 2**18
-_LONGEST_COMMAND = 2**20  # bash reads it byte by byte: half a second
-_FIRST_LOOK_S, _LONGEST_LOOK_S = 0.05, 0.2
-_READY_S = 10.0  # for bash between two commands, where nothing of the user's runs
-
-_StopCause = Literal["interrupted", "timeout", "killed"]
+SessionStatus = Literal["idle", "busy", "ended"]
 
 
-class SessionSettings(Protocol):
+class SessionSettings(LifeSettings, Protocol):
     """What sessions need of the configuration. Seconds and bytes."""
 
-    @property
-    def interrupt_grace(self) -> float: ...
-    @property
-    def kill_grace(self) -> float: ...
-    @property
-    def max_queue(self) -> int: ...
     @property
     def journal_memory(self) -> int: ...
     @property
     def journal_disk(self) -> int: ...
+    @property
+    def max_records(self) -> int: ...
 
 
-class SessionCommand:
-    """One command of a session. Its journal ends with ENDED, a CommandEnd as JSON; output of background jobs may
-    follow, marked LATE. `end.state` is "lost" when the session ended with this command."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionPlace:
+    """Where a session begins, and again when it is restarted: `cwd` is absolute, `env` its whole environment."""
 
-    def __init__(self, text: bytes, timeout: float | None, journal: Journal) -> None:
-        self.text = text
-        self.timeout = timeout
-        self.journal = journal
-        self.began: float | None = None
-        self.cause: _StopCause | None = None
-        self.stop: asyncio.Future[_StopCause] = asyncio.get_running_loop().create_future()
-        self._ended: asyncio.Future[CommandEnd] = asyncio.get_running_loop().create_future()
+    cwd: str
+    env: Mapping[str, str]
 
-    async def wait(self) -> CommandEnd:
-        """Return how it ended. Cancelling leaves it running."""
-        return await asyncio.shield(self._ended)
 
-    def cancel(self) -> None:
-        """End it: interrupted when it runs, taken from the queue when it waits. Its journal tells."""
-        self.end_by("killed")
-
-    # for the Session
-
-    def end_by(self, cause: _StopCause) -> None:
-        if not self.stop.done():
-            self.stop.set_result(cause)
-
-    def finish(self, end: End, *, leftovers: int = 0) -> None:
-        duration = 0.0 if self.began is None else time.monotonic() - self.began
-        ended = CommandEnd(
-            end=end, exit_code=end.code, signal=end.signal, duration=duration, leftovers=leftovers
-        )
-        self.journal.append(Kind.ENDED, msgspec.json.encode(ended))
-        self.journal.end()
-        self._ended.set_result(ended)
+_OpenLife = Callable[["Session"], Awaitable[ShellLife]]
+_MakeCommand = Callable[["CommandOrder"], SessionCommand]
 
 
 class Session:
-    """One persistent shell. Made by `Sessions`."""
+    """One session. Made by `Sessions`."""
 
     def __init__(
-        self, session_id: str, shell: Shell, pipes: _Pipes, epoch: str, settings: SessionSettings
+        self, session_id: str, place: SessionPlace, open_life: _OpenLife, make_command: _MakeCommand
     ) -> None:
         self.id = session_id
-        self._shell = shell
-        self._pipes = pipes
-        self._epoch = epoch
-        self._settings = settings
-        self._queue: deque[SessionCommand] = deque()
-        self._current: SessionCommand | None = None
-        self._news = asyncio.Event()
-        self._deleted = False
-        self._over = asyncio.Event()
-        shell.exited.add_done_callback(lambda _: self._news.set())
+        self.created_at = time.time()
+        self.starts = 0
+        self._place = place
+        self._open_life = open_life
+        self._make_command = make_command
+        self._life: ShellLife | None = None
+        self._lasting = dict[str, bytes | None]()
+        self._is_deleted = False
+        self._one_at_a_time = asyncio.Lock()
+
+    @property
+    def place(self) -> SessionPlace:
+        return self._place
+
+    @property
+    def life(self) -> ShellLife:
+        """Its bash, the last one where it has ended."""
+        assert self._life is not None, "made by Sessions, which starts it"
+        return self._life
 
     @property
     def ended(self) -> bool:
         """Whether its shell has ended, or is to be ended."""
-        return self._deleted or self._shell.exited.done() or self._over.is_set()
+        return self._is_deleted or self.life.is_over
 
-    def run(self, command: str, *, timeout: float | None = None) -> SessionCommand:
-        """Queue a command. Its journal gets output as it comes.
+    @property
+    def end(self) -> End | None:
+        """How its shell ended, None while there is one."""
+        return self.life.end
 
-        After `timeout` seconds of running it is interrupted, and after a grace killed with the whole session.
-        Its standard input is /dev/null. A redirection by `exec >file` lasts for this command only.
+    @property
+    def status(self) -> SessionStatus:
+        if self.ended:
+            return "ended"
+        return "busy" if self.life.running is not None or self.life.waiting else "idle"
+
+    def run(self, order: CommandOrder) -> SessionCommand:
+        """Queue a command. It is interrupted after its `timeout`, and after a grace killed with the whole session.
+
+        A redirection by `exec >file` lasts for this command only.
 
         Raises:
-            InvalidRequest (INVALID_ARGUMENT): it holds a NUL character, or is no text.
-            InvalidRequest (TOO_LARGE): it has more than 1 MiB.
-            Conflict (BUSY): the queue is full.
-            Gone (SESSION_ENDED): the shell has ended.
+            InvalidRequest: INVALID_ARGUMENT: it holds a NUL character, or is no text; INVALID_ENV_NAME; TOO_LARGE.
+            Limited (QUOTA_EXCEEDED): the queue is full.
+            Gone (SESSION_ENDED): the shell has ended; `details` say how, and what it said last.
         """
-        if self.ended:
-            raise error(
-                ErrorCode.SESSION_ENDED, f"the session {self.id!r} has ended", hint="ask for it again"
-            )
-        if len(self._queue) >= self._settings.max_queue:
-            raise error(ErrorCode.BUSY, f"{len(self._queue)} commands wait in the session {self.id!r}")
-        limits = JournalLimits(memory=self._settings.journal_memory, disk=self._settings.journal_disk)
-        queued = SessionCommand(_encode(command), timeout, Journal(self._epoch, limits))
-        self._queue.append(queued)
-        queued.stop.add_done_callback(lambda _: self._unqueue(queued))
-        self._news.set()
-        return queued
+        self.check_live()
+        command = self._make_command(order)
+        self.life.add(command)
+        return command
 
-    def interrupt(self) -> None:
-        """Interrupt the command that runs, as ^C would; one that goes on for the grace is killed with the session."""
-        if self._current is not None:
-            self._current.end_by("interrupted")
+    def check_live(self) -> None:
+        """Raise SESSION_ENDED where its shell has ended."""
+        if not self.ended:
+            return
+        end = self.end
+        how = (
+            ""
+            if end is None
+            else f": {end.cause}" + (f", exit code {end.code}" if end.code is not None else "")
+        )
+        details = {"cause": end.cause if end else None, "exit_code": end.code if end else None}
+        raise error(
+            ErrorCode.SESSION_ENDED,
+            f"the session {self.id!r} has ended{how}",
+            hint="restart() starts it anew",
+            details={**details, "last_output": self.last_output},
+        )
+
+    @property
+    def last_output(self) -> str:
+        """The end of what its last command said, both streams, as text."""
+        return self.life.last_output.decode(errors="replace")
+
+    def set_env(self, changes: Mapping[str, str | None]) -> None:
+        """Change variables before its next command, and for its restarts; None takes one away.
+
+        Raises:
+            InvalidRequest: INVALID_ENV_NAME, INVALID_ARGUMENT. Gone (SESSION_ENDED).
+        """
+        check_names(changes)
+        self.check_live()
+        encoded = {name: encode_value(name, value) for name, value in changes.items()}
+        self._lasting |= encoded
+        self.life.set_env(encoded)
+
+    async def interrupt(self) -> None:
+        """Interrupt the command that runs, as ^C would, and return when it has ended; none is fine.
+
+        One that goes on for the grace is killed with the session.
+        """
+        running = self.life.running
+        if running is not None:
+            running.end_by("interrupted")
+            await running.over()
+
+    async def restart(self) -> None:
+        """End the shell and all that it started, and start another where this one began. What waits is lost.
+
+        Raises as `Sessions.create`; then it has ended.
+        """
+        async with self._one_at_a_time:
+            if self._is_deleted:
+                raise error(ErrorCode.NOT_FOUND, f"the session {self.id!r} has been deleted")
+            if self._life is not None:
+                await self._life.stop()
+            self._life = await self._open_life(self)
+            self._life.set_env(self._lasting)
+            self.starts += 1
 
     async def delete(self) -> None:
         """End the shell and all that it started, and return when that is done. Commands end as "killed"."""
-        self._deleted = True
-        for command in [*self._queue, *([self._current] if self._current else [])]:
-            command.end_by("killed")
-        self._news.set()
-        await self._over.wait()
-
-    async def serve(self) -> None:
-        """Run commands until the shell has ended. For Sessions, which owns the task."""
-        try:
-            while await self._is_ready() and (command := await self._next()) is not None:
-                self._current = command
-                await self._run(command)
-        except SandcellError as problem:
-            log.info("the shell is lost session=%s code=%s", self.id, problem.code)
-        finally:
-            await self._end()
-
-    async def _is_ready(self) -> bool:
-        try:
-            async with asyncio.timeout(_READY_S):
-                return await self._shell.ready()
-        except TimeoutError:
-            return False  # user code stopped it, or broke it on purpose
-
-    async def _next(self) -> SessionCommand | None:
-        """Return the next command, None when the session is to end."""
-        while not self._queue:
-            if self.ended:
-                return None
-            self._news.clear()
-            await self._news.wait()
-        return self._queue.popleft()
-
-    async def _run(self, command: SessionCommand) -> None:
-        """Run one command to its end; one that ends bash with it is left to `_end`."""
-        self._pipes.give_to(command.journal)
-        command.began = time.monotonic()
-        finish = self._shell.begin(command.text)
-        await first_of(finish, command.stop, timeout_s=command.timeout)
-        if not finish.done():
-            command.end_by("timeout")
-            command.cause = command.stop.result()
-            await self._interrupt(finish)
-        status = await finish
-        if status is None or self._shell.exited.done():
-            return
-        self._current = None
-        self._pipes.drain()
-        command.finish(End(cause=command.cause or "exited", code=status, at=time.time()))
-        self._pipes.is_late = True
-
-    async def _interrupt(self, finish: asyncio.Future[int | None]) -> None:
-        """Interrupt the command; after the grace, kill the shell with all that is in it.
-
-        Bash overlooks a SIGINT that comes while it forks. Then there are processes that were not there before it,
-        and it is sent again. Nothing else tells of that, so it is looked for, more and more seldom.
-        """
-        job, pause_s = self._shell.job, _FIRST_LOOK_S
-        try:
-            async with asyncio.timeout(self._settings.interrupt_grace):
-                there = set(await self._shell.interrupt())
-                while not finish.done():
-                    await first_of(finish, timeout_s=pause_s)
-                    pause_s = min(2 * pause_s, _LONGEST_LOOK_S)
-                    if set(await job.pids()) - there and not finish.done():
-                        there = set(await self._shell.interrupt())
-        except TimeoutError:
-            # Bash first: it ignores SIGTERM, and would go on with the next line once what it waits for is ended.
-            job.signal(signal.SIGKILL, "process")
-            await job.kill_tree(self._settings.kill_grace)
-            await first_of(self._shell.exited)
-
-    async def _end(self) -> None:
-        """End bash and all of its tree, then tell every command that had not ended."""
-        exited, job = self._shell.exited, self._shell.job
-        self._shell.close()
-        leftovers = 0
-        try:
-            if self._deleted:
-                await first_of(exited, timeout_s=self._settings.kill_grace)  # for its EXIT trap
-            self._deleted = True
-            leftovers = await job.kill_tree()
-        except SandcellError as problem:
-            log.debug("nothing left to end session=%s code=%s", self.id, problem.code)
-        self._pipes.drain()
-        if self._current is not None:
-            end = _end_of(exited.result() if exited.done() else None, self._current.cause)
-            self._current.finish(end, leftovers=leftovers)
-        while self._queue:
-            self._queue.popleft().finish(End(cause="lost", at=time.time(), state="lost"))
-        self._pipes.close()
-        self._over.set()
-
-    def _unqueue(self, command: SessionCommand) -> None:
-        if command in self._queue:
-            self._queue.remove(command)
-            command.finish(End(cause=command.stop.result(), at=time.time()))
-
-
-class _Pipes:
-    """What a shell's commands say: read as it comes, given to the journal of the command that runs."""
-
-    def __init__(self) -> None:
-        self.is_late = False
-        self._journal: Journal | None = None
-        self._loop = asyncio.get_running_loop()
-        self._ends: dict[int, Kind] = {}
-        self.write_ends: list[int] = []
-        for kind in (Kind.STDOUT, Kind.STDERR):
-            read_end, write_end = os.pipe()
-            os.set_blocking(read_end, False)
-            self._ends[read_end] = kind
-            self.write_ends.append(write_end)
-            self._loop.add_reader(read_end, self._on_readable, read_end)
-
-    def give_to(self, journal: Journal) -> None:
-        """Take what was said until now for the one before, what comes from now on for `journal`."""
-        self.drain()
-        self._journal, self.is_late = journal, False
-
-    def drain(self) -> None:
-        """Read what is there now, and no more: a background job may write for ever."""
-        for fd, kind in self._ends.items():
-            left = struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, bytes(4)))[0]
-            while left > 0 and (data := os.read(fd, min(left, _CHUNK))):
-                left -= len(data)
-                self._take(kind, data)
-
-    def close_write_ends(self) -> None:
-        """The shell has them now."""
-        while self.write_ends:
-            os.close(self.write_ends.pop())
-
-    def close(self) -> None:
-        self.close_write_ends()
-        for fd in self._ends:
-            self._loop.remove_reader(fd)
-            os.close(fd)
-        self._ends.clear()
-
-    def _on_readable(self, fd: int) -> None:
-        try:
-            data = os.read(fd, _CHUNK)
-        except BlockingIOError:
-            return
-        if data:
-            self._take(self._ends[fd], data)
-        else:
-            self._loop.remove_reader(fd)
-
-    def _take(self, kind: Kind, data: bytes) -> None:
-        """What is said before the first command is the rc files' affair."""
-        if self._journal is not None:
-            self._journal.append(kind, data, flags=LATE if self.is_late else 0)
+        self._is_deleted = True
+        async with self._one_at_a_time:
+            await self.life.stop()
 
 
 class Sessions:
-    """The sessions of a sandbox by id. An async context manager: leaving it ends them all."""
+    """The sessions of a sandbox by id. An async context manager: leaving it ends them all.
 
-    def __init__(self, spawner: Spawner, boot: GuestBoot, settings: SessionSettings) -> None:
+    Of those that have ended at most `settings.max_records` are kept, the newest.
+    """
+
+    def __init__(
+        self, spawner: Spawner, boot: GuestBoot, settings: SessionSettings, store: SpillStore
+    ) -> None:
         self._spawner = spawner
         self._boot = boot
         self._settings = settings
+        self._store = store
+        self._scratch = f"{boot.home}/{_SCRATCH}"
         self._known: dict[str, Session] = {}
         self._starting = asyncio.Lock()
         self._group = asyncio.TaskGroup()
@@ -327,68 +210,99 @@ class Sessions:
             task.cancel()
         await self._group.__aexit__(None, None, None)
 
-    async def get_or_create(self, session_id: str) -> Session:
-        """Return the live session of this id, a new one where there is none or it has ended.
+    async def create(
+        self, session_id: str, *, cwd: str | None = None, env: Mapping[str, str] | None = None
+    ) -> Session:
+        """Return the session of this id, also one that has ended; a new one where there is none, when it is ready.
 
-        A new one begins in the working directory, with the user's environment, and reads ~/.bashrc.
+        It begins in `cwd`, which counts from the working directory, with the whole environment `env`, by default the
+        user's, and reads ~/.bashrc.
 
         Raises:
-            InvalidRequest (INVALID_NAME): it cannot be an id. UNSUPPORTED: there is no bash.
+            InvalidRequest: INVALID_NAME: it cannot be an id. CWD_NOT_FOUND. UNSUPPORTED: there is no bash.
+            Conflict (EXISTS): the session of this id began elsewhere.
             Unavailable (START_FAILED): bash did not start, or ended in its rc files.
             Gone (SANDBOX_GONE): the spawner was lost.
         """
         check_id(session_id, what="id of a session")
+        boot = self._boot
+        place = SessionPlace(
+            cwd=os.path.join(boot.workdir, cwd or ""), env=boot.base_env if env is None else env
+        )
         async with self._starting:
             found = self._known.get(session_id)
-            if found is None or found.ended:
-                found = self._known[session_id] = await self._create(session_id)
+            if found is None:
+                return await self._create(session_id, place)
+        if (cwd is not None and found.place.cwd != place.cwd) or (env is not None and found.place.env != env):
+            raise error(
+                ErrorCode.EXISTS,
+                f"the session {session_id!r} exists, and began in another folder or environment",
+                hint="give each session an id of its own, or leave out cwd and env",
+            )
         return found
 
-    async def _create(self, session_id: str) -> Session:
-        pipes = _Pipes()
+    async def get_or_create(self, session_id: str) -> Session:
+        """Return the live session of this id: made where there is none, restarted where it has ended. Raises as `create`."""
+        session = await self.create(session_id)
+        if session.ended:
+            await session.restart()
+        return session
+
+    def get(self, session_id: str) -> Session:
+        """Return a session, also one that has ended. Raises NotFound where there is none of this id."""
+        found = self._known.get(session_id)
+        if found is None:
+            raise error(
+                ErrorCode.NOT_FOUND,
+                f"there is no session {session_id[:80]!r}",
+                hint="create_session() makes one",
+            )
+        return found
+
+    def list(self) -> list[Session]:
+        """Return the sessions, the oldest first."""
+        return list(self._known.values())
+
+    async def delete(self, session_id: str) -> None:
+        """End a session and forget it. Raises NotFound as `get`."""
+        session = self.get(session_id)
+        await session.delete()
+        if self._known.get(session_id) is session:
+            del self._known[session_id]
+
+    async def _create(self, session_id: str, place: SessionPlace) -> Session:
+        session = Session(session_id, place, self._open_life, self._make_command)
+        await session.restart()
+        self._known[session_id] = session
+        self._forget_old()
+        return session
+
+    def _forget_old(self) -> None:
+        ended = [each for each in self._known.values() if each.ended]
+        for each in ended[: max(0, len(ended) - self._settings.max_records)]:
+            del self._known[each.id]
+
+    def _make_command(self, order: CommandOrder) -> SessionCommand:
+        settings = self._settings
+        journal = command_journal(
+            order, self._boot.epoch, memory=settings.journal_memory, disk=settings.journal_disk
+        )
+        return SessionCommand(order, journal, self._store, f"{self._scratch}/output")
+
+    async def _open_life(self, session: Session) -> ShellLife:
+        pipes, place = SessionPipes(), session.place
         try:
             stdout, stderr = pipes.write_ends
-            boot = self._boot
             shell = await start_shell(
-                self._spawner, cwd=boot.workdir, env=boot.base_env, stdout=stdout, stderr=stderr
+                self._spawner, cwd=place.cwd, env=place.env, stdout=stdout, stderr=stderr
             )
         except BaseException:
             pipes.close()
             raise
+        shell.job.owner = session.id
         pipes.close_write_ends()
-        shell.job.owner = session_id
-        session = Session(session_id, shell, pipes, boot.epoch, self._settings)
-        task = self._group.create_task(self._serve(session))
+        life = ShellLife(session.id, shell, pipes, self._settings, self._store, f"{self._scratch}/input")
+        task = self._group.create_task(life.serve())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return session
-
-    async def _serve(self, session: Session) -> None:
-        await session.serve()
-        if self._known.get(session.id) is session:
-            del self._known[session.id]
-
-
-def _encode(command: str) -> bytes:
-    if "\0" in command:
-        raise error(
-            ErrorCode.INVALID_ARGUMENT, "the command holds a NUL character", hint="bash cannot read one"
-        )
-    try:
-        text = command.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError as problem:
-        raise error(ErrorCode.INVALID_ARGUMENT, f"the command is no text: {problem.reason}") from None
-    if len(text) > _LONGEST_COMMAND:
-        raise error(
-            ErrorCode.TOO_LARGE,
-            f"the command has {len(text)} bytes",
-            hint="write it to a file, and source that",
-        )
-    return text
-
-
-def _end_of(ended: JobExit | None, cause: _StopCause | None) -> End:
-    """Return the end of a command that ended bash with it, or was lost with it."""
-    if ended is None:
-        return End(cause=cause or "lost", at=time.time(), state="lost")
-    return replace(end_of_status(ended.status, at=ended.at, cause=cause), state="lost")
+        return life

@@ -1,4 +1,4 @@
-"""One bash that takes commands as data, and the lines of ours that make it do so. Knows no queue and no journal.
+"""One bash that takes commands as data. Knows no queue and no journal; what is said to bash is `shell_lines`' business.
 
 Commands go to `eval` in bash's main shell, so the folder, variables, functions, aliases, options and traps stay, and a
 syntax error is that command's own. How it works, and why so:
@@ -7,10 +7,10 @@ syntax error is that command's own. How it works, and why so:
   inside a sourced line, where bash is as quiet as in a script: no "[1] 4711" for a job, no "exit".
 * Its standard input is a socket of ours: lines to execute come in, commands to read, and answers go back. While a
   command runs, bash keeps that socket, and the pipes, at close-on-exec descriptors above 9; the command has
-  /dev/null, stdout, stderr and no other. Between commands bash's own 1 and 2 are /dev/null, so nobody sees its
+  its own input, stdout, stderr and no other. Between commands bash's own 1 and 2 are /dev/null, so nobody sees its
   prompts and traces of our lines.
-* A command is sent only when bash said that it reads. SIGINT makes bash drop the line it executes; a command that
-  came unread after that would be executed as a line.
+* A command is sent only when bash said that it reads. SIGINT makes bash drop the line it executes, whoever sent it; so
+  a line behind it tells when nothing reads any more, and reports are asked for twice.
 
 User code that looks for that socket and writes to it harms its own session and nothing else.
 """
@@ -18,44 +18,48 @@ User code that looks for that socket and writes to it harms its own session and 
 from __future__ import annotations
 
 import asyncio
-import re
 import signal
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from sandcell_container.errors import ErrorCode, SandcellError, error
+from sandcell_container.guest.shell_lines import (
+    FIRST_LINES,
+    Begun,
+    Dropped,
+    Reading,
+    Refused,
+    Reported,
+    encode_order,
+    parse_answer,
+    reading_lines,
+    report_lines,
+)
 from sandcell_container.guest.spawn import Start
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from sandcell_container.guest.shell_lines import ShellOrder
     from sandcell_container.guest.spawn import Job, JobExit, Spawner
 
-__all__ = ["Shell", "first_of", "start_shell"]
+__all__ = ["Finish", "Shell", "first_of", "start_shell"]
+
+T = TypeVar("T")
 
 _START_S = 10.0  # for bash and the user's ~/.bashrc
 _NO_BASH = {"errno": "ENOENT", "step": "exec"}
-_LONGEST_ANSWER = 4096
+_LONGEST_ANSWER = 8192
 _YOUNG_S = 0.005  # ten times what a process needs to become its program
 _LOOKS = 3
-_ANSWER = re.compile(rb"([<>=]) (\d{1,18})(?: (\d{1,3}))?")
 
-# \builtin: neither an alias nor a function of the user's can stand in between.
-_FIRST = b"""exec 251>&1 252>&2 >/dev/null 2>&1; PS0= PS1= PS2=; unset PROMPT_COMMAND; set +H +o history
-__sandcell_last() { return "$__sandcell_before"; }
-"""
-# `{ exec; } 2>`: not traced. One line, so that the numbers of a command's lines are its own.
-_READ = rb"""\builtin printf '< %d\n' >&0; IFS= \builtin read -r -d '' __sandcell_command; \builtin printf '> %d\n' >&0; """
-_BEFORE = b"__sandcell_before=%d __sandcell_status=130; "
-_RUN = (
-    rb"""\builtin . /dev/fd/9 9<<<'{ \exec 9<&-; } 2>/dev/null; %s\builtin eval -- "$__sandcell_command"' """
-)
-_STREAMS = b"""</dev/null >&251 2>&252 251>&- 252>&-\n"""
-# The status of the command before has to be in $?, but neither `set -e` nor an ERR trap may act on it again: `||`.
-_AFTER_FAILURE = b"__sandcell_last || "
-# The lone `)` is a syntax error on purpose. After one in a command substitution, bash 5.2 counts its open quotes from
-# -1 and writes in front of its own heap; another one sets it right. No quote may stand on the lines up to there.
-_REPORT = b"__sandcell_status=$?\n)\n" + rb"""\builtin printf '= %d %%d\n' "$__sandcell_status" >&0""" + b"\n"
+
+class Finish(NamedTuple):
+    """How a command came back to bash. `ran`: whether it began. `refusal`: why its order could not hold."""
+
+    status: int
+    ran: bool
+    refusal: str | None
 
 
 async def start_shell(
@@ -88,7 +92,7 @@ async def start_shell(
                 message = "a session needs bash, and there is none in PATH"
                 raise error(ErrorCode.UNSUPPORTED, message) from problem
             raise
-    shell = Shell(ours, job)
+    shell = Shell(ours, job, cwd)
     try:
         await shell.open()
     except BaseException:
@@ -104,29 +108,41 @@ async def first_of(*futures: asyncio.Future[Any], timeout_s: float | None = None
 
 
 class Shell:
-    """A bash at work. Commands one at a time: `ready`, `begin`, wait for what that returns, `interrupt` meanwhile."""
+    """A bash at work. Commands one at a time: `ready`, `begin`, wait for what that returns, `interrupt` meanwhile.
 
-    def __init__(self, sock: socket.socket, job: Job) -> None:
+    `cwd` is its folder, as it said after the last command.
+    """
+
+    def __init__(self, sock: socket.socket, job: Job, cwd: str) -> None:
         self.job = job
+        self.cwd = cwd
         self.exited: asyncio.Future[JobExit | None] = asyncio.get_running_loop().create_future()
         self._loop = asyncio.get_running_loop()
         self._sock = sock
         self._number = 0
-        self._reading = 0
         self._status = 0
         self._inbox = bytearray()
         self._outbox = bytearray()
-        self._heard: dict[tuple[bytes, int], asyncio.Future[int]] = {}
-        self._finish: asyncio.Future[int | None] = self._loop.create_future()
+        self._round = _Round(0)
         self._sock.settimeout(0.0)
         self._loop.add_reader(sock.fileno(), self._on_readable)
         job.when_exited(self._on_exit)
 
+    @property
+    def is_reading(self) -> bool:
+        """Whether `begin` may be called."""
+        return self._round.order is None and self._round.reading.done()
+
+    @property
+    def begun(self) -> asyncio.Future[bool]:
+        """Whether the command runs or was refused, as soon as bash has read it."""
+        return self._round.begun
+
     async def open(self) -> None:
         """Make bash read its first command. Raises as `start_shell`."""
-        self._post(_FIRST)
+        self._post(FIRST_LINES)
         self._ask_to_read()
-        reading = self._heard[b"<", self._reading]
+        reading = self._round.reading
         await first_of(reading, self.exited, timeout_s=_START_S)
         if not reading.done():
             what = "ended" if self.exited.done() else f"read no command within {_START_S:g} s"
@@ -134,27 +150,27 @@ class Shell:
 
     async def ready(self) -> bool:
         """Let bash read the next command; returns True when it does, False when it ended."""
-        if self._finish.done():
-            await self._one_of(self._heard[b"=", self._number])  # all that was asked meanwhile is answered
+        if self._round.finish.done():
+            await first_of(self._round.reported, self.exited)  # all that was asked meanwhile is answered
             self._ask_to_read()
-        await self._one_of(self._heard[b"<", self._reading])
+        while not self.is_reading and not self.exited.done():
+            await first_of(self._round.reading, self.exited)
         return not self.exited.done()
 
-    def begin(self, command: bytes) -> asyncio.Future[int | None]:
-        """Let bash run `command`, which holds no NUL. The future is its status, or None when bash ended with it."""
-        self._post(command + b"\0")
+    def begin(self, order: ShellOrder) -> asyncio.Future[Finish | None]:
+        """Let bash run a command; it `is_reading`. The future is how it came back, or None when bash ended with it."""
+        self._round.order = order
+        self._post(encode_order(order))
         self._report()
-        return self._finish
+        return self._round.finish
 
     async def interrupt(self) -> list[int]:
         """Send SIGINT to bash and what it waits for, once the command has begun; return who was there before."""
-        await self._one_of(self._heard[b">", self._reading])
+        await first_of(self._round.begun, self.exited)
         there = await self._settled_pids()
         self.job.signal(signal.SIGINT, "group")
         await self.job.pids()  # requests are answered in order: now the signal has been sent
-        # The signal may have hit the line that reports, which is then dropped. It can only hit one.
-        self._report()
-        self._report()
+        self._report()  # the signal may have hit a line that reports, which is then dropped
         return there
 
     def close(self) -> None:
@@ -168,18 +184,16 @@ class Shell:
 
     def _ask_to_read(self) -> None:
         self._number += 1
-        self._reading = self._number
-        self._heard.clear()
-        self._finish = self._loop.create_future()
-        self._expect(b"<", self._number)
-        self._expect(b">", self._number)
-        run = _RUN % (_AFTER_FAILURE if self._status else b"")
-        self._post(_READ % (self._number, self._number) + _BEFORE % self._status + run + _STREAMS)
+        self._round = _Round(self._number)
+        self._post(reading_lines(self._number, before=self._status))
 
     def _report(self) -> None:
-        self._number += 1
-        self._expect(b"=", self._number)
-        self._post(_REPORT % self._number)
+        order = self._round.order
+        assert order is not None, "begun"
+        for _ in range(2):
+            self._number += 1
+            self._post(report_lines(order, self._number))
+        self._round.last_report = self._number
 
     async def _settled_pids(self) -> list[int]:
         """Return the processes of the shell when none of them is new: a child of bash that has not become its program
@@ -192,12 +206,6 @@ class Shell:
             if there == before:
                 break
         return there
-
-    async def _one_of(self, heard: asyncio.Future[int]) -> None:
-        await first_of(heard, self.exited)
-
-    def _expect(self, mark: bytes, number: int) -> None:
-        self._heard[mark, number] = self._loop.create_future()
 
     # the socket
 
@@ -228,26 +236,72 @@ class Shell:
             data = b""
         if not data:
             self._loop.remove_reader(self._sock.fileno())
-        *lines, rest = (self._inbox + data).split(b"\n")
+        *answers, rest = (self._inbox + data).split(b"\0")
         self._inbox = rest[-_LONGEST_ANSWER:]
-        for line in lines:
-            self._hear(bytes(line))
+        for said in answers:
+            self._hear(bytes(said))
 
-    def _hear(self, line: bytes) -> None:
-        """Take an answer. What is none was written by user code."""
-        answer = _ANSWER.fullmatch(line)
-        if answer is None:
+    def _hear(self, said: bytes) -> None:
+        """Take an answer. What is none, or none that is due, was written by user code."""
+        now = self._round
+        match parse_answer(said):
+            case Reading(number) if number == now.number:
+                _resolve(now.reading, None)
+            case Begun(number) if number == now.number:
+                _resolve(now.begun, now.refusal is None)
+            case Refused(reason):
+                now.refusal = reason
+            case Dropped(number) if number == now.number:
+                self._on_dropped()
+            case Reported(number, status, ran, cwd) if now.number < number <= now.last_report:
+                self._on_reported(number, Finish(status, ran, now.refusal), cwd)
+            case _:
+                pass
+
+    def _on_dropped(self) -> None:
+        """Bash reads no order. When it has run none, somebody else's SIGINT came while it waited."""
+        now = self._round
+        if now.begun.done():
             return
-        mark, number, status = answer[1], int(answer[2]), int(answer[3] or 0)
-        expected = self._heard.get((mark, number))
-        if expected is None or expected.done():
-            return
-        expected.set_result(status)
-        if mark == b"=" and not self._finish.done():
-            self._status = status
-            self._finish.set_result(status)
+        if now.order is None:
+            self._ask_to_read()
+            _resolve(now.reading, None)  # who waits looks again
+        else:
+            self.job.signal(signal.SIGKILL, "process")  # who knows what it took for lines of ours
+
+    def _on_reported(self, number: int, finish: Finish, cwd: bytes) -> None:
+        now = self._round
+        if not now.finish.done():
+            _resolve(now.begun, finish.ran)
+            if finish.ran:
+                self._status = finish.status
+            if cwd.startswith(b"/"):
+                self.cwd = cwd.decode(errors="surrogateescape")
+            now.finish.set_result(finish)
+        if number == now.last_report:
+            _resolve(now.reported, None)
 
     def _on_exit(self, ended: JobExit | None) -> None:
         self.exited.set_result(ended)
-        if not self._finish.done():
-            self._finish.set_result(None)
+        if not self._round.finish.done():
+            self._round.finish.set_result(None)
+
+
+class _Round:
+    """One order from the asking to the last report, and what bash has said of it."""
+
+    def __init__(self, number: int) -> None:
+        loop = asyncio.get_running_loop()
+        self.number = number
+        self.last_report = 0
+        self.order: ShellOrder | None = None
+        self.refusal: str | None = None
+        self.reading: asyncio.Future[None] = loop.create_future()
+        self.begun: asyncio.Future[bool] = loop.create_future()
+        self.reported: asyncio.Future[None] = loop.create_future()
+        self.finish: asyncio.Future[Finish | None] = loop.create_future()
+
+
+def _resolve(future: asyncio.Future[T], result: T) -> None:
+    if not future.done():
+        future.set_result(result)

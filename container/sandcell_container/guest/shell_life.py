@@ -1,0 +1,300 @@
+"""One bash of a session, from its start to its end: the commands that wait for it, run one after another.
+
+Output goes to the command that is running; what background jobs say later goes to the last command, marked LATE: with
+one pipe a session nobody can tell whose it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import time
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from sandcell_container.end import End, end_of_status
+from sandcell_container.errors import ErrorCode, SandcellError, error
+from sandcell_container.guest.shell import first_of
+from sandcell_container.guest.shell_lines import not_run, refusal_of
+
+if TYPE_CHECKING:
+    from sandcell_container.guest.session_command import SessionCommand, StopCause
+    from sandcell_container.guest.session_pipes import SessionPipes
+    from sandcell_container.guest.shell import Finish, Shell
+    from sandcell_container.guest.spawn import JobExit
+    from sandcell_container.guest.spill import SpillStore
+
+__all__ = ["LifeSettings", "ShellLife"]
+
+log = logging.getLogger(__name__)
+
+_FIRST_LOOK_S = 0.05
+_READY_S = 10.0  # for bash between two commands, where nothing of the user's runs
+
+
+class LifeSettings(Protocol):
+    """Seconds, and how many commands may wait."""
+
+    @property
+    def interrupt_grace(self) -> float: ...
+    @property
+    def kill_grace(self) -> float: ...
+    @property
+    def max_queue(self) -> int: ...
+
+
+class ShellLife:
+    """See the module. `end` is how bash ended, None while it lives. `input_dir` is where the inputs of commands are kept."""
+
+    def __init__(
+        self,
+        session_id: str,
+        shell: Shell,
+        pipes: SessionPipes,
+        settings: LifeSettings,
+        store: SpillStore,
+        input_dir: str,
+    ) -> None:
+        self.running: SessionCommand | None = None
+        self.end: End | None = None
+        self._session_id = session_id
+        self._shell = shell
+        self._pipes = pipes
+        self._settings = settings
+        self._store = store
+        self._input_dir = input_dir
+        self._queue: deque[SessionCommand] = deque()
+        self._lasting = dict[str, bytes | None]()
+        self._news = asyncio.Event()
+        self._is_stopping = False
+        self._over = asyncio.Event()
+        shell.exited.add_done_callback(lambda _: self._news.set())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether bash has ended, or is being ended."""
+        return self._is_stopping or self._shell.exited.done() or self.end is not None
+
+    @property
+    def pid(self) -> int:
+        return self._shell.job.pid
+
+    @property
+    def cwd(self) -> str:
+        return self._shell.cwd
+
+    @property
+    def waiting(self) -> list[SessionCommand]:
+        """The commands that wait, the next one first."""
+        return list(self._queue)
+
+    @property
+    def last_output(self) -> bytes:
+        """The end of what its last command said."""
+        return self._pipes.last_output
+
+    def add(self, command: SessionCommand) -> None:
+        """Queue a command; it is not over.
+
+        Raises:
+            Limited (QUOTA_EXCEEDED): the queue is full.
+        """
+        if len(self._queue) >= self._settings.max_queue:
+            raise error(
+                ErrorCode.QUOTA_EXCEEDED,
+                f"{len(self._queue)} commands wait in the session {self._session_id!r}",
+                hint="wait for some of them, or make another session",
+            )
+        self._queue.append(command)
+        command.stop.add_done_callback(lambda _: self._unqueue(command))
+        seconds = command.order.queue_timeout
+        if seconds is not None:
+            loop = asyncio.get_running_loop()
+            command.queue_timer = loop.call_later(seconds, self._give_up, command, seconds)
+        self._news.set()
+
+    def set_env(self, changes: dict[str, bytes | None]) -> None:
+        """Change variables before the next command."""
+        self._lasting |= changes
+
+    async def stop(self) -> None:
+        """End bash and all that it started, and return when that is done. Commands end as "killed"."""
+        self._is_stopping = True
+        for command in [*self._queue, *([self.running] if self.running else [])]:
+            command.end_by("killed")
+        self._news.set()
+        await self._over.wait()
+
+    async def serve(self) -> None:
+        """Run commands until bash has ended. For the room, which owns the task."""
+        try:
+            while await self._is_ready() and await self._have_next():
+                command = self.running = self._queue.popleft()
+                if not await self._is_ready():
+                    break
+                await self._run(command)
+        except SandcellError as problem:
+            log.info("the shell is lost session=%s code=%s", self._session_id, problem.code)
+        finally:
+            await self._end()
+
+    async def _is_ready(self) -> bool:
+        try:
+            async with asyncio.timeout(_READY_S):
+                return await self._shell.ready()
+        except TimeoutError:
+            return False  # user code stopped it, or broke it on purpose
+
+    async def _have_next(self) -> bool:
+        """Return True when a command waits, False when bash is to end."""
+        while not self._queue:
+            if self.is_over:
+                return False
+            self._news.clear()
+            await self._news.wait()
+        return True
+
+    # one command
+
+    async def _run(self, command: SessionCommand) -> None:
+        """Run one command to its end; one that ends bash with it is left to `_end`."""
+        command.note_start()
+        order = replace(command.shell_order, lasting=tuple(self._lasting.items()))
+        if command.order.stdin is not None:
+            path = await self._provide_input(command, command.order.stdin)
+            if path is None:
+                self.running = None
+                command.refuse(not_run())
+                return
+            order = replace(order, stdin=path)
+        self._lasting.clear()
+        await self._pipes.give_to(command)
+        finish = self._shell.begin(order)
+        self._shell.begun.add_done_callback(lambda begun: command.note_begun() if begun.result() else None)
+        await first_of(finish, command.stop, timeout_s=command.order.timeout)
+        if not finish.done():
+            command.end_by("timeout")
+            command.cause = command.stop.result()
+            await self._interrupt(finish)
+        await self._conclude(command, await finish)
+
+    async def _conclude(self, command: SessionCommand, finish: Finish | None) -> None:
+        if command.order.stdin is not None:
+            self._store.remove_soon(self._input_path(command))
+        if finish is None or self._shell.exited.done():
+            return
+        await self._pipes.drain()
+        self.running = None
+        if finish.refusal is not None:
+            command.refuse(refusal_of(finish.refusal, command.shell_order))
+        elif not finish.ran and command.cause is None:
+            command.refuse(not_run())
+        else:
+            command.finish(End(cause=command.cause or "exited", code=finish.status, at=time.time()))
+
+    async def _interrupt(self, finish: asyncio.Future[Finish | None]) -> None:
+        """Interrupt the command; after the grace, kill the shell with all that is in it.
+
+        Bash overlooks a SIGINT that comes while it forks. Then there are processes that were not there before it,
+        and it is sent again. Nothing else tells of that, so it is looked for, more and more seldom.
+        """
+        job, pause_s = self._shell.job, _FIRST_LOOK_S
+        try:
+            async with asyncio.timeout(self._settings.interrupt_grace):
+                there = set(await self._shell.interrupt())
+                while not finish.done():
+                    await first_of(finish, timeout_s=pause_s)
+                    pause_s *= 2
+                    if set(await job.pids()) - there and not finish.done():
+                        there = set(await self._shell.interrupt())
+        except TimeoutError:
+            # Bash first: it ignores SIGTERM, and would go on with the next line once what it waits for is ended.
+            job.signal(signal.SIGKILL, "process")
+            await job.kill_tree(self._settings.kill_grace)
+            await first_of(self._shell.exited)
+
+    # its input: a file, as bash can be given no descriptor
+
+    async def _provide_input(self, command: SessionCommand, data: bytes) -> bytes | None:
+        """Write the input where bash finds it; returns the path, None where that did not work."""
+        path = self._input_path(command)
+        fd = await self._open_input(path)
+        if fd is None:
+            return None
+        try:
+            _write_all(fd, data)
+        except OSError as problem:
+            log.info("no input session=%s: %s", self._session_id, os.strerror(problem.errno or 0))
+            self._store.remove_soon(path)
+            return None
+        return path.encode(errors="surrogateescape")
+
+    async def _open_input(self, path: str) -> int | None:
+        opened: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+
+        def on_open(fd: int | None) -> None:
+            if not opened.done():
+                opened.set_result(fd)
+            elif fd is not None:
+                os.close(fd)
+
+        self._store.open_soon(path, on_open)
+        return await opened
+
+    def _input_path(self, command: SessionCommand) -> str:
+        return f"{self._input_dir}/{command.id}"
+
+    # the end
+
+    async def _end(self) -> None:
+        """End bash and all of its tree, then tell every command that had not ended."""
+        exited, job = self._shell.exited, self._shell.job
+        was_stopped, self._is_stopping = self._is_stopping, True
+        self._shell.close()
+        leftovers = 0
+        try:
+            if was_stopped:
+                await first_of(exited, timeout_s=self._settings.kill_grace)  # for its EXIT trap
+            leftovers = await job.kill_tree()
+        except SandcellError as problem:
+            log.debug("nothing left to end session=%s code=%s", self._session_id, problem.code)
+        await self._pipes.drain()
+        how = exited.result() if exited.done() else None
+        cause = self.running.cause if self.running is not None else None
+        self.end = _end_of(how, cause or ("killed" if was_stopped else None))
+        if self.running is not None:
+            self.running.finish(self.end, leftovers=leftovers)
+            self.running = None
+        while self._queue:
+            self._queue.popleft().finish(End(cause="lost", at=time.time(), state="lost"))
+        self._pipes.close()
+        self._over.set()
+
+    def _unqueue(self, command: SessionCommand) -> None:
+        if command in self._queue:
+            self._queue.remove(command)
+            command.finish(End(cause=command.stop.result(), at=time.time()))
+
+    def _give_up(self, command: SessionCommand, seconds: float) -> None:
+        if command in self._queue:
+            self._queue.remove(command)
+            message = f"the command waited for {seconds:g} s and its turn did not come"
+            command.refuse(error(ErrorCode.BUSY, message, hint="try again later"))
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    """Write `data` and close."""
+    with open(fd, "wb", buffering=0) as file:
+        view = memoryview(data)
+        while view:
+            view = view[file.write(view) or 0 :]
+
+
+def _end_of(ended: JobExit | None, cause: StopCause | None) -> End:
+    """Return the end of a shell, and of the command that ended with it."""
+    if ended is None:
+        return End(cause=cause or "lost", at=time.time(), state="lost")
+    return replace(end_of_status(ended.status, at=ended.at, cause=cause), state="lost")

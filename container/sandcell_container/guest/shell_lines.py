@@ -1,0 +1,282 @@
+"""What is said to a bash that takes commands as data, and what it answers. Pure: bytes in, bytes out.
+
+Lines of ours go to bash's standard input, a socket; so do plans, values and commands, which `read` takes from there up
+to a NUL. `shell` says why it is done so. A plan is text of ours that bash runs between reading and running a command: it reads
+values of its own. The only words from outside in any line are names of variables, and they are checked here.
+
+`\\builtin`: neither an alias nor a function of the user's can stand in between.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sandcell_container.errors import ErrorCode, error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from sandcell_container.errors import SandcellError
+
+__all__ = [
+    "FIRST_LINES",
+    "Answer",
+    "Begun",
+    "Dropped",
+    "Reading",
+    "Refused",
+    "Reported",
+    "ShellOrder",
+    "check_names",
+    "encode_order",
+    "not_run",
+    "order_bytes",
+    "parse_answer",
+    "reading_lines",
+    "refusal_of",
+    "report_lines",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShellOrder:
+    """One command as bytes without NUL, and what holds for it.
+
+    `cwd`, `env` and `stdin` (the path of a file) are for this command alone; of `cwd` and `env` stays what the command itself has changed.
+    `lasting` are variables for the session. A value of None takes the variable away.
+    """
+
+    command: bytes
+    cwd: bytes | None = None
+    env: tuple[tuple[str, bytes | None], ...] = ()
+    lasting: tuple[tuple[str, bytes | None], ...] = ()
+    stdin: bytes | None = None
+
+
+# --- lines
+
+FIRST_LINES = b"""exec 251>&1 252>&2 >/dev/null 2>&1; PS0= PS1= PS2=; unset PROMPT_COMMAND; set +H +o history
+"""
+
+_READING = (
+    rb"""\builtin printf '< %(number)d\0' >&0; """
+    rb"""__sandcell_status=130 __sandcell_ran= __sandcell_refused= __sandcell_stdin=/dev/null; """
+    rb"""IFS= \builtin read -r -d '' __sandcell_plan; \builtin eval "$__sandcell_plan"; """
+    rb"""IFS= \builtin read -r -d '' __sandcell_command; \builtin printf '> %(number)d\0' >&0; """
+)
+# `{ exec; } 2>`: not traced. One line, so that the numbers of a command's lines are its own.
+_RUNNING = (
+    rb"""\builtin [ "$__sandcell_refused" ] || \builtin . /dev/fd/9 9<<<'"""
+    rb"""{ __sandcell_ran=1; \exec 9<&-; } 2>/dev/null; %(last)s\builtin eval -- "$__sandcell_command"' """
+    rb"""<"$__sandcell_stdin" >&251 2>&252 251>&- 252>&-"""
+)
+# The status of the command before has to be in $?, but neither `set -e` nor an ERR trap may act on it again: `||`.
+_LAST = rb"""__sandcell_last() { \builtin return %d; }; { __sandcell_last; } 2>/dev/null || """
+# SIGINT makes bash drop the line at hand: the last line then tells that nothing reads any more.
+# The lone `)` is a syntax error on purpose. After one in a command substitution, bash 5.2 counts its open quotes from
+# -1 and writes in front of its own heap; another one sets it right. No quote may stand on the lines up to there.
+_BEHIND = b"\n__sandcell_status=$?\n)\n" + rb"""\builtin printf '? %(number)d\0' >&0""" + b"\n"
+_REPORT = (
+    rb"""\builtin printf '= %d %%d %%d %%s\0' "$__sandcell_status" "$__sandcell_ran" "${PWD-}" >&0""" + b"\n"
+)
+
+
+def reading_lines(number: int, *, before: int) -> bytes:
+    """Return the lines that make bash read one order and run it; `before` is the status of the command before."""
+    last = _LAST % before if before else b""
+    return (_READING + _RUNNING + _BEHIND) % {b"number": number, b"last": last}
+
+
+def report_lines(order: ShellOrder, number: int) -> bytes:
+    """Return the lines that take back what held for `order` alone, and report how it ended.
+
+    Twice is as good as once: what has been taken back is left alone.
+    """
+    return b"".join((*_undo(order), _REPORT % number))
+
+
+# --- orders and their plans
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_VALUE = rb"""IFS= \builtin read -r -d '' __sandcell_value; """
+_REFUSE = rb"""{ __sandcell_refused=1; \builtin printf '! %s\0' >&0; }"""
+# Unset first: a variable may be an array, a number or read-only.
+_SET = rb"""\builtin unset -v %(name)s && \builtin export %(name)s="$__sandcell_value" || %(refuse)s; """
+_UNSET = rb"""\builtin unset -v %(name)s || %(refuse)s; """
+# `@A` is what bash itself has to say to make the variable again; `+`, as `set -u` refuses what is not set.
+_SAVE = rb"""__sandcell_saved[%(at)d]=${%(name)s[@]+${%(name)s[@]@A}} __sandcell_undo[%(at)d]=; """
+_NOTE = rb"""__sandcell_given[%(at)d]=${%(name)s+${%(name)s@A}}; """
+_CWD = (
+    _VALUE + rb"""__sandcell_pwd=${PWD-} __sandcell_oldpwd=${OLDPWD-} __sandcell_there=; """
+    rb"""if \builtin [ -d "$__sandcell_value" ]; """
+    rb"""then \builtin cd -- "$__sandcell_value" && __sandcell_there=$PWD || %(forbidden)s; else %(missing)s; fi; """
+)
+_STDIN = rb"""IFS= \builtin read -r -d '' __sandcell_stdin; """
+
+
+def order_bytes(text: str, what: str) -> bytes:
+    """Return the bytes of `text`, as PEP 383 has it: lone surrogates stand for bytes that are not UTF-8.
+
+    Raises:
+        InvalidRequest (INVALID_ARGUMENT): it holds a NUL character, or is no text.
+    """
+    if "\0" in text:
+        raise error(ErrorCode.INVALID_ARGUMENT, f"{what} holds a NUL character", hint="bash cannot read one")
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as problem:
+        raise error(ErrorCode.INVALID_ARGUMENT, f"{what} is no text: {problem.reason}") from None
+
+
+def encode_order(order: ShellOrder) -> bytes:
+    """Return what is sent when bash reads an order: its plan, the values that the plan reads, the command."""
+    plan, values = list[bytes](), list[bytes]()
+    for name, value in order.lasting:
+        plan.append(_change(name, value, values))
+    if order.cwd is not None:
+        plan.append(_CWD % {b"missing": _REFUSE % b"missing", b"forbidden": _REFUSE % b"forbidden"})
+        # Not looked up in CDPATH, and no option.
+        values.append(order.cwd if order.cwd.startswith(b"/") else b"./" + order.cwd)
+    for at, (name, value) in enumerate(order.env):
+        fields = {b"at": at, b"name": name.encode()}
+        plan += [_SAVE % fields, _change(name, value, values), _NOTE % fields]
+    if order.stdin is not None:
+        plan.append(_STDIN)
+        values.append(order.stdin)
+    return b"\0".join((b"".join(plan), *values, order.command, b""))
+
+
+def _change(name: str, value: bytes | None, values: list[bytes]) -> bytes:
+    fields = {b"name": name.encode(), b"refuse": _REFUSE % b"readonly %s" % name.encode()}
+    if value is None:
+        return _UNSET % fields
+    values.append(value)
+    return (_VALUE + _SET) % fields
+
+
+# What was taken back has to be marked before it is begun: SIGINT may come in between, and then all of it runs again.
+_UNDO = (
+    rb"""\builtin [ "${__sandcell_undo[%(at)d]}" ] || { """
+    rb"""\builtin [ "${%(name)s+${%(name)s@A}}" = "${__sandcell_given[%(at)d]}" ] """
+    rb"""&& __sandcell_undo[%(at)d]=now || __sandcell_undo[%(at)d]=done; }; """
+    rb"""\builtin [ "${__sandcell_undo[%(at)d]}" = done ] || { """
+    rb"""\builtin unset -v %(name)s; \builtin eval "${__sandcell_saved[%(at)d]}"; __sandcell_undo[%(at)d]=done; }; """
+)
+_UNDO_CWD = (
+    rb"""if \builtin [ "$__sandcell_there" ] && \builtin [ "${PWD-}" = "$__sandcell_there" ] """
+    rb"""&& \builtin cd -- "$__sandcell_pwd"; """
+    rb"""then if \builtin [ "$__sandcell_oldpwd" ]; """
+    rb"""then OLDPWD=$__sandcell_oldpwd; else \builtin unset -v OLDPWD; fi; fi; __sandcell_there=; """
+)
+
+
+def _undo(order: ShellOrder) -> Iterator[bytes]:
+    for at, (name, _) in enumerate(order.env):
+        yield _UNDO % {b"at": at, b"name": name.encode()}
+    if order.cwd is not None:
+        yield _UNDO_CWD
+
+
+def check_names(env: Mapping[str, object]) -> None:
+    """Refuse what cannot be a variable of bash, as names stand in our lines.
+
+    Raises:
+        InvalidRequest (INVALID_ENV_NAME)
+    """
+    for name in env:
+        if _NAME.fullmatch(name) is None:
+            raise error(
+                ErrorCode.INVALID_ENV_NAME,
+                f"{name[:80]!r} cannot be a variable",
+                hint="letters, digits and _, not beginning with a digit",
+            )
+
+
+# --- answers
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Bash reads an order."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """It has read the order, and runs the command, unless it refused."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """It reads no order any more: it has run one, or SIGINT came."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The order cannot hold; its command is not run."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """It has run the command: `ran` tells whether that began at all. `cwd` is its folder as it says."""
+
+    number: int
+    status: int
+    ran: bool
+    cwd: bytes
+
+
+Answer = Reading | Begun | Dropped | Refused | Reported
+
+_ANSWER = re.compile(
+    rb"([<>?]) (\d{1,18})|! ([\w ]{1,200})|= (\d{1,18}) (\d{1,3}) ([01]) (.{0,4096})", re.DOTALL
+)
+_BY_MARK: dict[bytes, type[Reading | Begun | Dropped]] = {b"<": Reading, b">": Begun, b"?": Dropped}
+
+
+def parse_answer(said: bytes) -> Answer | None:
+    """Return what bash said between two NULs; None where it is none of our answers, and user code wrote it."""
+    found = _ANSWER.fullmatch(said)
+    if found is None:
+        return None
+    mark, number, reason, report, status, ran, cwd = found.groups()
+    if mark is not None:
+        return _BY_MARK[mark](int(number))
+    if reason is not None:
+        return Refused(reason.decode("ascii", "replace"))
+    return Reported(int(report), int(status) & 0xFF, ran == b"1", cwd)
+
+
+def refusal_of(reason: str, order: ShellOrder) -> SandcellError:
+    """Return what bash refused as the error that a start of a process would have."""
+    folder = (order.cwd or b"").decode(errors="surrogateescape")[:200]
+    match reason.split():
+        case ["missing"]:
+            hint = "make it first, or name another cwd"
+            return error(ErrorCode.CWD_NOT_FOUND, f"there is no folder {folder!r}", hint=hint)
+        case ["forbidden"]:
+            hint = "name another cwd"
+            return error(ErrorCode.PERMISSION_DENIED, f"the user may not enter {folder!r}", hint=hint)
+        case ["readonly", name]:
+            hint = "leave it out, or restart the session"
+            return error(ErrorCode.INVALID_ENV_NAME, f"{name[:80]!r} is read-only in the session", hint=hint)
+        case _:
+            return not_run()
+
+
+def not_run() -> SandcellError:
+    """Return the error of a command that bash could not even begin."""
+    return error(
+        ErrorCode.START_FAILED,
+        "bash could not begin the command",
+        hint="its input or a temporary file could not be opened: look at the space in /tmp and at home",
+    )
