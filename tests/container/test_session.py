@@ -5,19 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import msgspec
 import pytest
+from tests.container.session_house import Settings, begun, boot, open_sessions, outcome, run
 
-from sandcell_container.end import CommandEnd
 from sandcell_container.errors import ErrorCode, SandcellError
-from sandcell_container.guest.boot import GuestBoot
-from sandcell_container.guest.files import Files
-from sandcell_container.guest.session import Session, Sessions
-from sandcell_container.guest.session_command import CommandOrder, SessionCommand
+from sandcell_container.guest.session_command import CommandOrder
 from sandcell_container.journal import LATE, Kind
 
 if TYPE_CHECKING:
@@ -25,47 +19,7 @@ if TYPE_CHECKING:
 
     from tests.container.conftest import Place
 
-
-@dataclass
-class Settings:
-    interrupt_grace: float = 5.0
-    kill_grace: float = 0.3
-    max_queue: int = 4
-    max_records: int = 2
-    journal_memory: int = 2**20
-    journal_disk: int = 2**20
-
-
-def boot(place: Place, env: dict[str, str] | None = None) -> GuestBoot:
-    return GuestBoot(
-        sandbox_id="sbx",
-        name="name",
-        engine="test",
-        token="t",
-        epoch="e",
-        created_at=0.0,
-        on_release="remove",
-        grace=0.0,
-        idle_timeout=None,
-        default_timeout=None,
-        python="/usr/bin/python3",
-        runtime_dir="/nowhere",
-        workdir=place.workdir,
-        home=place.workdir,
-        base_env=(place.env if env is None else env) | {"HOME": place.workdir},
-    )
-
-
-@asynccontextmanager
-async def open_sessions(
-    place: Place, settings: Settings | None = None, booted: GuestBoot | None = None
-) -> AsyncIterator[Sessions]:
-    there = booted or boot(place)
-    async with (
-        Files(place.spawner, there) as files,
-        Sessions(place.spawner, there, settings or Settings(), files) as opened,
-    ):
-        yield opened
+    from sandcell_container.guest.session import Session, Sessions
 
 
 @pytest.fixture
@@ -77,40 +31,6 @@ async def sessions(place: Place) -> AsyncIterator[Sessions]:
 @pytest.fixture
 async def session(sessions: Sessions) -> Session:
     return await sessions.get_or_create("s")
-
-
-class Done:
-    """What a command said, and how it ended."""
-
-    def __init__(self, stdout: bytes, stderr: bytes, end: CommandEnd) -> None:
-        self.out, self.err, self.end = stdout, stderr, end
-
-    @property
-    def code(self) -> int | None:
-        return self.end.exit_code
-
-
-async def outcome(command: SessionCommand) -> Done:
-    entries = [entry async for batch in command.journal.follow() for entry in batch]
-    said = {kind: b"".join(e.data for e in entries if e.kind == kind) for kind in (Kind.STDOUT, Kind.STDERR)}
-    ended = next(e for e in entries if e.kind == Kind.ENDED)
-    end = msgspec.json.decode(ended.data, type=CommandEnd)
-    assert await command.wait() == end
-    return Done(said[Kind.STDOUT], said[Kind.STDERR], end)
-
-
-async def run(session: Session, command: str, *, timeout: float | None = 20.0) -> Done:
-    return await outcome(session.run(CommandOrder(text=command, timeout=timeout)))
-
-
-async def begun(command: SessionCommand, word: bytes) -> None:
-    """Return when the command has said `word`."""
-    said = b""
-    async for batch in command.journal.follow():
-        said += b"".join(entry.data for entry in batch)
-        if word in said:
-            return
-    raise AssertionError(f"it ended without {word!r}: {said!r}")
 
 
 async def test_state_stays(session: Session) -> None:
@@ -187,6 +107,21 @@ async def test_exit_gives_output_code_and_the_news(sessions: Sessions, session: 
 async def test_set_e_ends_the_session_as_it_ends_a_shell(session: Session) -> None:
     done = await run(session, "set -e; echo a; false; echo b")
     assert (done.out, done.code, done.end.end.state) == (b"a\n", 1, "lost")
+
+
+async def test_set_e_stays_and_later_commands_run(session: Session) -> None:
+    await run(session, "set -e")
+    assert (await run(session, "false || echo or")).out == b"or\n"
+    assert (await run(session, "echo on; false")).end.end.state == "lost"
+
+
+async def test_a_syntax_error_does_not_spoil_the_heap_of_bash(session: Session) -> None:
+    """bash 5.2 writes in front of it when quotes follow one in a command substitution, and dies where they are deep."""
+    deep = "x"
+    for _ in range(60):
+        deep = f'"${{y:-{deep}}}"'
+        await run(session, "echo $(")
+        assert (await run(session, f"echo {deep}")).out == b"x\n"
 
 
 async def test_exec_replaces_the_shell_and_its_end_is_the_sessions(session: Session) -> None:
@@ -434,3 +369,27 @@ async def test_nothing_is_left_open(place: Place) -> None:
         await begun(session.run(CommandOrder(text="echo on; sleep 50")), b"on")
         assert signal.SIGINT
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+async def test_a_signal_between_two_commands_is_nobodys_loss(session: Session) -> None:
+    """Somebody else's SIGINT while bash reads nothing but our lines: the next command runs as if it had not come."""
+    await run(session, "x=kept")
+    for _ in range(10):
+        command = session.run(
+            CommandOrder(text="(read -t 0.05 < <(sleep 5); kill -INT $$; echo sent) & true")
+        )
+        await outcome(command)
+        while command.journal.read(command.journal.start)[-1].kind == Kind.ENDED:
+            await asyncio.wait_for(command.journal.changed(), 10)
+        assert (await run(session, "echo $x; (exit 3)")).out == b"kept\n"
+
+
+async def test_signals_at_any_moment_lose_nothing_or_tell(sessions: Sessions) -> None:
+    """What SIGINT hits is interrupted, as in any shell; or the session ends, and says so. Nothing hangs, nothing is made up."""
+    session = await sessions.get_or_create("s")
+    await run(session, "(while kill -INT $$; do sleep 0.003; done) 2>/dev/null & true")
+    for number in range(60):
+        done = await run(session, f"echo {number}")
+        if done.end.end.state == "lost":
+            break
+        assert (done.out, done.code) in {(b"%d\n" % number, 0), (b"%d\n" % number, 130), (b"", 130)}

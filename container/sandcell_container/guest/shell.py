@@ -10,7 +10,7 @@ syntax error is that command's own. How it works, and why so:
   its own input, stdout, stderr and no other. Between commands bash's own 1 and 2 are /dev/null, so nobody sees its
   prompts and traces of our lines.
 * A command is sent only when bash said that it reads. SIGINT makes bash drop the line it executes, whoever sent it; so
-  a line behind it tells when nothing reads any more, and reports are asked for twice.
+  a line behind it tells when nothing reads any more, and the command is sent again. Reports are asked for twice.
 
 User code that looks for that socket and writes to it harms its own session and nothing else.
 """
@@ -18,6 +18,7 @@ User code that looks for that socket and writes to it harms its own session and 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -30,6 +31,7 @@ from sandcell_container.guest.shell_lines import (
     Reading,
     Refused,
     Reported,
+    Taking,
     encode_order,
     parse_answer,
     reading_lines,
@@ -131,7 +133,8 @@ class Shell:
     @property
     def is_reading(self) -> bool:
         """Whether `begin` may be called."""
-        return self._round.order is None and self._round.reading.done()
+        now = self._round
+        return now.order is None and now.again is None and now.reading.done()
 
     @property
     def begun(self) -> asyncio.Future[bool]:
@@ -159,9 +162,7 @@ class Shell:
 
     def begin(self, order: ShellOrder) -> asyncio.Future[Finish | None]:
         """Let bash run a command; it `is_reading`. The future is how it came back, or None when bash ended with it."""
-        self._round.order = order
-        self._post(encode_order(order))
-        self._report()
+        self._send(order)
         return self._round.finish
 
     async def interrupt(self) -> list[int]:
@@ -186,6 +187,11 @@ class Shell:
         self._number += 1
         self._round = _Round(self._number)
         self._post(reading_lines(self._number, before=self._status))
+
+    def _send(self, order: ShellOrder) -> None:
+        self._round.order = order
+        self._post(encode_order(order, b"__sandcell_" + os.urandom(16).hex().encode()))
+        self._report()
 
     def _report(self) -> None:
         order = self._round.order
@@ -247,6 +253,10 @@ class Shell:
         match parse_answer(said):
             case Reading(number) if number == now.number:
                 _resolve(now.reading, None)
+                if now.again is not None:
+                    self._send(now.again)
+            case Taking(number) if number == now.number:
+                now.is_taking = True
             case Begun(number) if number == now.number:
                 _resolve(now.begun, now.refusal is None)
             case Refused(reason):
@@ -261,16 +271,28 @@ class Shell:
     def _on_dropped(self) -> None:
         """Bash reads no order. When it has run none, somebody else's SIGINT came while it waited."""
         now = self._round
-        if now.begun.done():
+        if now.begun.done() or now.is_dropped:
             return
-        if now.order is None:
-            self._ask_to_read()
-            _resolve(now.reading, None)  # who waits looks again
+        now.is_dropped = True
+        if now.is_taking:
+            self.job.signal(signal.SIGKILL, "process")  # who knows what it takes for lines of ours
+        elif now.order is None:
+            self._begin_again()
         else:
-            self.job.signal(signal.SIGKILL, "process")  # who knows what it took for lines of ours
+            self._report()  # behind it bash has read all of the order, and reads our next line from its beginning
+
+    def _begin_again(self) -> None:
+        before = self._round
+        self._ask_to_read()
+        self._round.take_over(before)
+        _resolve(before.reading, None)  # who waits looks again
 
     def _on_reported(self, number: int, finish: Finish, cwd: bytes) -> None:
         now = self._round
+        if now.is_dropped:
+            if number == now.last_report:
+                self._begin_again()
+            return
         if not now.finish.done():
             _resolve(now.begun, finish.ran)
             if finish.ran:
@@ -295,11 +317,19 @@ class _Round:
         self.number = number
         self.last_report = 0
         self.order: ShellOrder | None = None
+        self.again: ShellOrder | None = None  # to be sent as soon as bash reads: SIGINT came before
+        self.is_taking = False
+        self.is_dropped = False
         self.refusal: str | None = None
         self.reading: asyncio.Future[None] = loop.create_future()
         self.begun: asyncio.Future[bool] = loop.create_future()
         self.reported: asyncio.Future[None] = loop.create_future()
         self.finish: asyncio.Future[Finish | None] = loop.create_future()
+
+    def take_over(self, before: _Round) -> None:
+        """Be the round of what nobody has read in the round before."""
+        self.again = before.order or before.again
+        self.begun, self.finish = before.begun, before.finish
 
 
 def _resolve(future: asyncio.Future[T], result: T) -> None:

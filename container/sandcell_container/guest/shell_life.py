@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 from sandcell_container.end import End, end_of_status
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.guest.shell import first_of
-from sandcell_container.guest.shell_lines import not_run, refusal_of
+from sandcell_container.guest.shell_lines import INTERRUPTED, not_run, refusal_of
 
 if TYPE_CHECKING:
     from sandcell_container.guest.session_command import SessionCommand, StopCause
@@ -126,6 +126,10 @@ class ShellLife:
         for command in [*self._queue, *([self.running] if self.running else [])]:
             command.end_by("killed")
         self._news.set()
+        await self.over()
+
+    async def over(self) -> None:
+        """Return when bash has ended, and all that it started."""
         await self._over.wait()
 
     async def serve(self) -> None:
@@ -190,7 +194,7 @@ class ShellLife:
         self.running = None
         if finish.refusal is not None:
             command.refuse(refusal_of(finish.refusal, command.shell_order))
-        elif not finish.ran and command.cause is None:
+        elif not finish.ran and finish.status != INTERRUPTED:
             command.refuse(not_run())
         else:
             command.finish(End(cause=command.cause or "exited", code=finish.status, at=time.time()))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FIRST_LINES",
+    "INTERRUPTED",
     "Answer",
     "Begun",
     "Dropped",
@@ -29,6 +30,7 @@ __all__ = [
     "Refused",
     "Reported",
     "ShellOrder",
+    "Taking",
     "check_names",
     "encode_order",
     "not_run",
@@ -55,16 +57,24 @@ class ShellOrder:
     stdin: bytes | None = None
 
 
+INTERRUPTED = 130
+"""The status of a command that SIGINT has ended, or did not let begin."""
+
 # --- lines
 
 FIRST_LINES = b"""exec 251>&1 252>&2 >/dev/null 2>&1; PS0= PS1= PS2=; unset PROMPT_COMMAND; set +H +o history
 """
 
+# An order stands between the two lines of a here-document. Where SIGINT has made bash drop the line that was to read it,
+# bash takes the order for lines, and so for a here-document of `:`.
 _READING = (
-    rb"""\builtin printf '< %(number)d\0' >&0; """
+    rb"""\builtin printf '< %(number)d\0' >&0; IFS= \builtin read -r __sandcell_value; """
+    rb"""\builtin printf ': %(number)d\0' >&0; """
     rb"""__sandcell_status=130 __sandcell_ran= __sandcell_refused= __sandcell_stdin=/dev/null; """
     rb"""IFS= \builtin read -r -d '' __sandcell_plan; \builtin eval "$__sandcell_plan"; """
-    rb"""IFS= \builtin read -r -d '' __sandcell_command; \builtin printf '> %(number)d\0' >&0; """
+    rb"""IFS= \builtin read -r -d '' __sandcell_command; """
+    rb"""IFS= \builtin read -r __sandcell_value; IFS= \builtin read -r __sandcell_value; """
+    rb"""\builtin printf '> %(number)d\0' >&0; """
 )
 # `{ exec; } 2>`: not traced. One line, so that the numbers of a command's lines are its own.
 _RUNNING = (
@@ -74,10 +84,15 @@ _RUNNING = (
 )
 # The status of the command before has to be in $?, but neither `set -e` nor an ERR trap may act on it again: `||`.
 _LAST = rb"""__sandcell_last() { \builtin return %d; }; { __sandcell_last; } 2>/dev/null || """
-# SIGINT makes bash drop the line at hand: the last line then tells that nothing reads any more.
-# The lone `)` is a syntax error on purpose. After one in a command substitution, bash 5.2 counts its open quotes from
-# -1 and writes in front of its own heap; another one sets it right. No quote may stand on the lines up to there.
-_BEHIND = b"\n__sandcell_status=$?\n)\n" + rb"""\builtin printf '? %(number)d\0' >&0""" + b"\n"
+# SIGINT makes bash drop the line at hand: the last lines then tell that nothing reads any more.
+# `eval )` is a syntax error on purpose. After one in a command substitution, bash 5.2 counts its open quotes from -1 and
+# writes in front of its own heap; another one sets it right. No quote may stand on the lines up to there. Bare, or after
+# `builtin`, which forgets the `||` behind it, it would end a shell with `set -e`.
+_BEHIND = (
+    b"\n__sandcell_status=$?\n"
+    rb"\command eval \) || \builtin :"
+    b"\n" + 2 * (rb"""\builtin printf '? %(number)d\0' >&0""" + b"\n")
+)
 _REPORT = (
     rb"""\builtin printf '= %d %%d %%d %%s\0' "$__sandcell_status" "$__sandcell_ran" "${PWD-}" >&0""" + b"\n"
 )
@@ -102,8 +117,9 @@ def report_lines(order: ShellOrder, number: int) -> bytes:
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _VALUE = rb"""IFS= \builtin read -r -d '' __sandcell_value; """
 _REFUSE = rb"""{ __sandcell_refused=1; \builtin printf '! %s\0' >&0; }"""
+_REFUSE_NAME = rb"""{ __sandcell_undo[%(at)d]=done __sandcell_refused=1; \builtin printf '! readonly %(name)s\0' >&0; }"""
 # Unset first: a variable may be an array, a number or read-only.
-_SET = rb"""\builtin unset -v %(name)s && \builtin export %(name)s="$__sandcell_value" || %(refuse)s; """
+_SET = rb"""if \builtin unset -v %(name)s; then \builtin export %(name)s="$__sandcell_value"; else %(refuse)s; fi; """
 _UNSET = rb"""\builtin unset -v %(name)s || %(refuse)s; """
 # `@A` is what bash itself has to say to make the variable again; `+`, as `set -u` refuses what is not set.
 _SAVE = rb"""__sandcell_saved[%(at)d]=${%(name)s[@]+${%(name)s[@]@A}} __sandcell_undo[%(at)d]=; """
@@ -130,26 +146,31 @@ def order_bytes(text: str, what: str) -> bytes:
         raise error(ErrorCode.INVALID_ARGUMENT, f"{what} is no text: {problem.reason}") from None
 
 
-def encode_order(order: ShellOrder) -> bytes:
-    """Return what is sent when bash reads an order: its plan, the values that the plan reads, the command."""
+def encode_order(order: ShellOrder, mark: bytes) -> bytes:
+    """Return what is sent when bash reads an order: its plan, the values that the plan reads, the command.
+
+    `mark` is a word that no order holds.
+    """
     plan, values = list[bytes](), list[bytes]()
     for name, value in order.lasting:
-        plan.append(_change(name, value, values))
+        plan.append(_change(name, value, len(order.env), values))
     if order.cwd is not None:
         plan.append(_CWD % {b"missing": _REFUSE % b"missing", b"forbidden": _REFUSE % b"forbidden"})
         # Not looked up in CDPATH, and no option.
         values.append(order.cwd if order.cwd.startswith(b"/") else b"./" + order.cwd)
     for at, (name, value) in enumerate(order.env):
         fields = {b"at": at, b"name": name.encode()}
-        plan += [_SAVE % fields, _change(name, value, values), _NOTE % fields]
+        plan += [_SAVE % fields, _change(name, value, at, values), _NOTE % fields]
     if order.stdin is not None:
         plan.append(_STDIN)
         values.append(order.stdin)
-    return b"\0".join((b"".join(plan), *values, order.command, b""))
+    fields = b"\0".join((b"".join(plan), *values, order.command, b""))
+    return b": <<'%s'\n%s\n%s\n" % (mark, fields, mark)
 
 
-def _change(name: str, value: bytes | None, values: list[bytes]) -> bytes:
-    fields = {b"name": name.encode(), b"refuse": _REFUSE % b"readonly %s" % name.encode()}
+def _change(name: str, value: bytes | None, at: int, values: list[bytes]) -> bytes:
+    fields: dict[bytes, bytes | int] = {b"at": at, b"name": name.encode()}
+    fields[b"refuse"] = _REFUSE_NAME % fields
     if value is None:
         return _UNSET % fields
     values.append(value)
@@ -162,7 +183,7 @@ _UNDO = (
     rb"""\builtin [ "${%(name)s+${%(name)s@A}}" = "${__sandcell_given[%(at)d]}" ] """
     rb"""&& __sandcell_undo[%(at)d]=now || __sandcell_undo[%(at)d]=done; }; """
     rb"""\builtin [ "${__sandcell_undo[%(at)d]}" = done ] || { """
-    rb"""\builtin unset -v %(name)s; \builtin eval "${__sandcell_saved[%(at)d]}"; __sandcell_undo[%(at)d]=done; }; """
+    rb"""\builtin unset -v %(name)s || \builtin :; \builtin eval "${__sandcell_saved[%(at)d]}"; __sandcell_undo[%(at)d]=done; }; """
 )
 _UNDO_CWD = (
     rb"""if \builtin [ "$__sandcell_there" ] && \builtin [ "${PWD-}" = "$__sandcell_there" ] """
@@ -205,6 +226,13 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
+class Taking:
+    """It has begun to read the order."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class Begun:
     """It has read the order, and runs the command, unless it refused."""
 
@@ -213,7 +241,7 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """It reads no order any more: it has run one, or SIGINT came."""
+    """It reads no order any more: it has run one, or SIGINT came. An order that it was not taking does nothing."""
 
     number: int
 
@@ -235,12 +263,17 @@ class Reported:
     cwd: bytes
 
 
-Answer = Reading | Begun | Dropped | Refused | Reported
+Answer = Reading | Taking | Begun | Dropped | Refused | Reported
 
 _ANSWER = re.compile(
-    rb"([<>?]) (\d{1,18})|! ([\w ]{1,200})|= (\d{1,18}) (\d{1,3}) ([01]) (.{0,4096})", re.DOTALL
+    rb"([<:>?]) (\d{1,18})|! ([\w ]{1,200})|= (\d{1,18}) (\d{1,3}) ([01]) (.{0,4096})", re.DOTALL
 )
-_BY_MARK: dict[bytes, type[Reading | Begun | Dropped]] = {b"<": Reading, b">": Begun, b"?": Dropped}
+_BY_MARK: dict[bytes, type[Reading | Taking | Begun | Dropped]] = {
+    b"<": Reading,
+    b":": Taking,
+    b">": Begun,
+    b"?": Dropped,
+}
 
 
 def parse_answer(said: bytes) -> Answer | None:
