@@ -13,6 +13,7 @@ from sandcell_container.guest.boot import GuestBoot
 from sandcell_container.guest.files import Files
 from sandcell_container.guest.session import Session, Sessions
 from sandcell_container.guest.session_command import CommandOrder, SessionCommand
+from sandcell_container.guest.user_worker import UserWorker
 from sandcell_container.journal import Kind
 
 if TYPE_CHECKING:
@@ -52,12 +53,21 @@ def boot(place: Place, env: dict[str, str] | None = None) -> GuestBoot:
 
 
 @asynccontextmanager
+async def open_files(place: Place) -> AsyncIterator[Files]:
+    async with (
+        UserWorker(place.spawner, "/usr/bin/python3", deadline_s=20.0) as worker,
+        Files(worker, place.workdir) as files,
+    ):
+        yield files
+
+
+@asynccontextmanager
 async def open_sessions(
     place: Place, settings: Settings | None = None, booted: GuestBoot | None = None
 ) -> AsyncIterator[Sessions]:
     there = booted or boot(place)
     async with (
-        Files(place.spawner, there) as files,
+        open_files(place) as files,
         Sessions(place.spawner, there, settings or Settings(), files) as opened,
     ):
         yield opened
