@@ -15,12 +15,14 @@ from sandcell_container.end import End, KillReport
 __all__ = [
     "AskComplete",
     "AskInspect",
+    "ChangeEnv",
     "Completion",
     "ContextInfo",
     "CreateContext",
     "CreateExecution",
     "CreateFront",
     "CreateProcess",
+    "CreateSession",
     "CreateTerminal",
     "ExecRequest",
     "ExecutionInfo",
@@ -41,6 +43,9 @@ __all__ = [
     "SandboxInfo",
     "SendInput",
     "SendSignal",
+    "SessionCommandInfo",
+    "SessionExec",
+    "SessionInfo",
     "TerminalInfo",
     "Variable",
     "Variables",
@@ -208,6 +213,62 @@ class ExecRequest(Body, frozen=True, kw_only=True):
     timeout: float | UnsetType | None = UNSET
     max_output: int | None = None
     stream: bool = False
+
+
+# --- sessions
+
+
+class CreateSession(Body, frozen=True, kw_only=True):
+    """POST /v1/sessions. `cwd` counts from the working directory, `env` changes the user's environment."""
+
+    id: str | None = None
+    cwd: str | None = None
+    env: dict[str, str | None] | None = None
+
+
+class SessionExec(Body, frozen=True, kw_only=True):
+    """POST /v1/sessions/{id}/exec: as ExecRequest, in a session. `cwd` and `env` are for this command alone."""
+
+    command: str
+    id: str | None = None
+    cwd: str | None = None
+    env: dict[str, str | None] | None = None
+    stdin: bytes | None = None
+    timeout: float | UnsetType | None = UNSET
+    queue_timeout: float | None = None
+    max_output: int | None = None
+    stream: bool = False
+
+
+class SessionCommandInfo(Answer, frozen=True, kw_only=True):
+    """A command of a session that runs or waits; `command` is its beginning."""
+
+    id: str
+    command: str
+    created_at: float
+    started_at: float | None = None
+
+
+class SessionInfo(Answer, frozen=True, kw_only=True):
+    """One session. `cwd` is its folder after the last command. `queue` holds the commands that wait, the next one first.
+    Of one that has ended, `end` says how and `last_output` what it said last, at most 4 KiB."""
+
+    id: str
+    status: Literal["idle", "busy", "ended"]
+    cwd: str
+    pid: int
+    created_at: float
+    starts: int
+    running: SessionCommandInfo | None = None
+    queue: tuple[SessionCommandInfo, ...] = ()
+    end: End | None = None
+    last_output: str = ""
+
+
+class ChangeEnv(Body, frozen=True, kw_only=True):
+    """PATCH /v1/env?session=. None takes a variable away."""
+
+    env: dict[str, str | None]
 
 
 # --- processes

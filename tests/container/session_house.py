@@ -17,7 +17,7 @@ from sandcell_container.guest.user_worker import UserWorker
 from sandcell_container.journal import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator
 
     from tests.container.conftest import Place
 
@@ -53,7 +53,7 @@ def boot(place: Place, env: dict[str, str] | None = None) -> GuestBoot:
 
 
 @asynccontextmanager
-async def open_files(place: Place) -> AsyncIterator[Files]:
+async def open_files(place: Place) -> AsyncGenerator[Files]:
     async with (
         UserWorker(place.spawner, "/usr/bin/python3", deadline_s=20.0) as worker,
         Files(worker, place.workdir) as files,

@@ -17,7 +17,7 @@ from sandcell_container.guest.session_snapshot import Snapshot, take_snapshot
 from sandcell_container.guest.spawn import Start
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 
     from tests.container.conftest import Place
 
@@ -61,7 +61,7 @@ class Studio:
 
 
 @asynccontextmanager
-async def open_studio(place: Place) -> AsyncIterator[Studio]:
+async def open_studio(place: Place) -> AsyncGenerator[Studio]:
     there = boot(place)
     async with (
         open_files(place) as files,

@@ -158,7 +158,7 @@ class Session:
         """
         running = self.life.running
         if running is not None:
-            running.end_by("interrupted")
+            running.interrupt()
             await running.over()
 
     async def restart(self) -> None:
@@ -227,7 +227,8 @@ class Sessions:
         check_id(session_id, what="id of a session")
         boot = self._boot
         place = SessionPlace(
-            cwd=os.path.join(boot.workdir, cwd or ""), env=boot.base_env if env is None else env
+            cwd=os.path.join(boot.workdir, cwd) if cwd else boot.workdir,
+            env=boot.base_env if env is None else env,
         )
         async with self._starting:
             found = self._known.get(session_id)
@@ -262,6 +263,12 @@ class Sessions:
     def list(self) -> list[Session]:
         """Return the sessions, the oldest first."""
         return list(self._known.values())
+
+    def last_active(self) -> float:
+        """Return when a command last ran, in seconds since the epoch: now, where one does."""
+        if any(each.status == "busy" for each in self._known.values()):
+            return time.time()
+        return max((each.life.last_active for each in self._known.values()), default=0.0)
 
     async def delete(self, session_id: str) -> None:
         """End a session and forget it. Raises NotFound as `get`."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from sandcell_container.end import CommandEnd
+from sandcell_container.end import CommandEnd, Truncation
 from sandcell_container.errors import ErrorCode, error
 from sandcell_container.guest.kept_output import KeptOutput
 from sandcell_container.guest.shell_lines import ShellOrder, check_names, order_bytes
@@ -21,7 +21,7 @@ from sandcell_container.journal import LATE, Journal, JournalLimits, Kind
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sandcell_container.end import End, Truncation
+    from sandcell_container.end import End
     from sandcell_container.errors import SandcellError
     from sandcell_container.guest.spill import SpillStore
 
@@ -102,6 +102,7 @@ class SessionCommand:
         self.cause: StopCause | None = None
         self.stop: asyncio.Future[StopCause] = loop.create_future()
         self.queue_timer: asyncio.TimerHandle | None = None
+        self.cuts = dict[str, Truncation]()
         self._began = 0.0
         self._decided: asyncio.Future[None] = loop.create_future()
         self._ended: asyncio.Future[CommandEnd] = loop.create_future()
@@ -132,6 +133,11 @@ class SessionCommand:
         await asyncio.wait({self._decided}, timeout=timeout_s)
         if self.refusal is not None:
             raise self.refusal
+
+    def interrupt(self) -> None:
+        """Interrupt it as ^C would when it runs, take it from the queue when it waits. One that goes on for the grace is
+        killed with the session."""
+        self.end_by("interrupted")
 
     async def cancel(self) -> None:
         """End it and return when it has ended: interrupted when it runs, taken from the queue when it waits."""
@@ -183,13 +189,14 @@ class SessionCommand:
     def finish(self, end: End, *, leftovers: int = 0) -> None:
         """End it; nothing `is_waiting` any more."""
         cuts = {kept.name: self._let_go(kept) for kept in self._kept.values()}
+        self.cuts = {name: cut for name, cut in cuts.items() if cut is not None}
         ended = CommandEnd(
             end=end,
             exit_code=end.code,
             signal=end.signal,
             duration=0.0 if self.started_at is None else time.monotonic() - self._began,
             leftovers=leftovers,
-            truncated={name: cut for name, cut in cuts.items() if cut is not None},
+            truncated=self.cuts,
         )
         self._close(Kind.ENDED, msgspec.json.encode(ended))
         self._ended.set_result(ended)

@@ -60,6 +60,7 @@ class ShellLife:
     ) -> None:
         self.running: SessionCommand | None = None
         self.end: End | None = None
+        self.last_active = 0.0  # when a command last ended, in seconds since the epoch
         self._session_id = session_id
         self._shell = shell
         self._pipes = pipes
@@ -191,7 +192,7 @@ class ShellLife:
         if finish is None or self._shell.exited.done():
             return
         await self._pipes.drain()
-        self.running = None
+        self.running, self.last_active = None, time.time()
         if finish.refusal is not None:
             command.refuse(refusal_of(finish.refusal, command.shell_order))
         elif not finish.ran and finish.status != INTERRUPTED:

@@ -159,13 +159,13 @@ def encode_order(order: ShellOrder, mark: bytes) -> bytes:
         # Not looked up in CDPATH, and no option.
         values.append(order.cwd if order.cwd.startswith(b"/") else b"./" + order.cwd)
     for at, (name, value) in enumerate(order.env):
-        fields = {b"at": at, b"name": name.encode()}
+        fields: dict[bytes, bytes | int] = {b"at": at, b"name": name.encode()}
         plan += [_SAVE % fields, _change(name, value, at, values), _NOTE % fields]
     if order.stdin is not None:
         plan.append(_STDIN)
         values.append(order.stdin)
-    fields = b"\0".join((b"".join(plan), *values, order.command, b""))
-    return b": <<'%s'\n%s\n%s\n" % (mark, fields, mark)
+    words = b"\0".join((b"".join(plan), *values, order.command, b""))
+    return b": <<'%s'\n%s\n%s\n" % (mark, words, mark)
 
 
 def _change(name: str, value: bytes | None, at: int, values: list[bytes]) -> bytes:

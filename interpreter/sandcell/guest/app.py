@@ -40,6 +40,15 @@ from sandcell.guest.process_handlers import (
 )
 from sandcell.guest.request import ApiHandler, NotFoundHandler, streamed
 from sandcell.guest.sandbox import EventsHandler, HealthHandler, InfoHandler, TopHandler
+from sandcell.guest.sessions import (
+    EnvHandler,
+    SessionExecHandler,
+    SessionHandler,
+    SessionInterruptHandler,
+    SessionProcessesHandler,
+    SessionRestartHandler,
+    SessionsHandler,
+)
 from sandcell.guest.terminals import (
     TerminalEventsHandler,
     TerminalHandler,
@@ -71,6 +80,13 @@ ROUTES: tuple[Route, ...] = (
     (f"/v1/executions/{_ID}/events", ExecutionEventsHandler),
     (f"/v1/executions/{_ID}/interrupt", ExecutionInterruptHandler),
     (f"/v1/executions/{_ID}/input", ExecutionInputHandler),
+    (f"/v1/sessions/{_ID}/exec", SessionExecHandler),
+    ("/v1/sessions", SessionsHandler),
+    (f"/v1/sessions/{_ID}", SessionHandler),
+    (f"/v1/sessions/{_ID}/processes", SessionProcessesHandler),
+    (f"/v1/sessions/{_ID}/restart", SessionRestartHandler),
+    (f"/v1/sessions/{_ID}/interrupt", SessionInterruptHandler),
+    ("/v1/env", EnvHandler),
     ("/v1/processes", ProcessesHandler),
     (f"/v1/processes/{_ID}", ProcessHandler),
     (f"/v1/processes/{_ID}/events", ProcessEventsHandler),

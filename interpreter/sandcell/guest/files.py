@@ -58,7 +58,7 @@ class FileHandler(UploadHandler):
         path = self.request.query_arguments.get("path", [b""])[-1]
         if not path:
             raise error(ErrorCode.INVALID_PATH, "the query has no path", hint="?path=FILE")
-        return path.decode("utf-8", "surrogateescape")
+        return _placed(self, path.decode("utf-8", "surrogateescape"))
 
     def _describe(self, info: FileInfo) -> None:
         self.set_header("Content-Type", "application/octet-stream")
@@ -89,18 +89,31 @@ class ListFilesHandler(ApiHandler):
 
     async def post(self) -> None:
         body = self.body(ListFiles, lone="surrogatepass")
-        self.reply(await self.guest.files.list(body.path, recursive=body.recursive, hidden=body.hidden))
+        path = _placed(self, body.path)
+        self.reply(await self.guest.files.list(path, recursive=body.recursive, hidden=body.hidden))
 
 
 class StatFileHandler(ApiHandler):
     """POST /v1/files/stat"""
 
     async def post(self) -> None:
-        self.reply(await self.guest.files.stat(self.body(FilePath, lone="surrogatepass").path))
+        path = _placed(self, self.body(FilePath, lone="surrogatepass").path)
+        self.reply(await self.guest.files.stat(path))
 
 
 class MakeFolderHandler(ApiHandler):
     """POST /v1/files/mkdir"""
 
     async def post(self) -> None:
-        self.reply(await self.guest.files.mkdir(self.body(FilePath, lone="surrogatepass").path), status=201)
+        path = _placed(self, self.body(FilePath, lone="surrogatepass").path)
+        self.reply(await self.guest.files.mkdir(path), status=201)
+
+
+def _placed(handler: ApiHandler, path: str) -> str:
+    """Return `path`, which counts from the folder of the query's `session` where there is one.
+
+    Raises:
+        NotFound, Gone (SESSION_ENDED): see `SessionRoom.place`.
+    """
+    session_id = handler.get_query_argument("session", "")
+    return handler.guest.sessions.place(session_id, path) if session_id else path

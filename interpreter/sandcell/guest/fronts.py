@@ -25,6 +25,7 @@ from sandcell_container.end import CommandEnd
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.frames import Kind
 from sandcell_container.guest.session import Sessions
+from sandcell_container.guest.session_command import CommandOrder
 from sandcell_container.ids import check_id, new_id
 from sandcell_container.journal import Journal, JournalLimits
 from sandcell_kernel.actions import (
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from sandcell.config import Config
     from sandcell.context import Context, Execution, RunEnded
     from sandcell_container.frames import Entry
-    from sandcell_container.guest.session import Session
+    from sandcell_container.guest.session_command import SessionCommand
     from sandcell_kernel.actions import Action
     from sandcell_kernel.wire import Channel, Message, RequestKey
 
@@ -189,7 +190,7 @@ class Front:
         self._acting = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._executions: dict[str, Execution] = {}  # by msg_id, one at a time
-        self._session: Session | None = None
+        self._command: SessionCommand | None = None
 
     @property
     def origin(self) -> str:
@@ -343,13 +344,17 @@ class Front:
         self._act(self._machine.start_shell(key, await self.context.take_ticket(self.origin)))
 
     async def _run_shell(self, key: RequestKey, session_id: str, code: str) -> None:
-        session = self._session = await self._rooms.sessions.get_or_create(session_id)
+        session = await self._rooms.sessions.get_or_create(session_id)
+        command = self._command = session.run(CommandOrder(text=code))
         try:
-            async for batch in session.run(code).journal.follow():
+            async for batch in command.journal.follow():
                 for entry in batch:
                     self._show_entry(key, entry)
         finally:
-            self._session = None
+            self._command = None
+            command.journal.close()
+        if command.refusal is not None:
+            raise command.refusal
         # Without effect where the journal said how the command ended, as it should.
         lost = Problem(name=str(ErrorCode.LOST), value="the shell did not say how the command ended")
         self._act(self._machine.fail(key, lost))
@@ -365,8 +370,8 @@ class Front:
 
     async def _interrupt(self, key: RequestKey, session_id: str | None) -> None:
         if session_id is not None:
-            if self._session is not None:
-                self._session.interrupt()
+            if self._command is not None:
+                self._command.interrupt()
         elif self._executions:  # ours may still wait behind a run of somebody else's, which is not meant
             for execution in list(self._executions.values()):
                 await execution.interrupt(who=self.origin)

@@ -26,6 +26,7 @@ from sandcell.guest.followers import Followers
 from sandcell.guest.fronts import Fronts, Rooms
 from sandcell.guest.leases import Leases
 from sandcell.guest.processes import Processes
+from sandcell.guest.session_room import SessionRoom
 from sandcell.guest.state import Guest
 from sandcell.starter import KernelStarter, PlainStarter
 from sandcell_container.descriptors import raise_limit
@@ -105,7 +106,7 @@ async def _furnish(
         default_timeout=boot.default_timeout,
     )
     held.callback(executions.close)
-    sessions = await held.enter_async_context(Sessions(spawner, boot, config))
+    sessions = await held.enter_async_context(Sessions(spawner, boot, config, files))
     followers = await held.enter_async_context(Followers())
     terminals = Terminals(spawner, worker, boot.epoch, config)
     held.callback(terminals.close)
@@ -113,7 +114,7 @@ async def _furnish(
     fronts = Fronts(rooms, epoch=boot.epoch, version=version("sandcell"), config=config)
     processes = Processes(spawner, boot, config)
     held.callback(processes.close)
-    leases = _make_leases(boot, config, (executions, processes, terminals))
+    leases = _make_leases(boot, config, (executions, sessions, processes, terminals))
     held.callback(leases.close)
     return Guest(
         boot=boot,
@@ -122,6 +123,7 @@ async def _furnish(
         contexts=contexts,
         executions=executions,
         commands=Commands(spawner, boot, config, files),
+        sessions=SessionRoom(sessions, processes, files, boot, config),
         processes=processes,
         files=files,
         fronts=await held.enter_async_context(fronts),

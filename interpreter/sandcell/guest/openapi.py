@@ -139,13 +139,46 @@ OPERATIONS: tuple[Operation, ...] = (
         End,
         query=("timeout",),
     ),
-    Operation("get", "/v1/files", "The bytes of a file.", BYTES, query=("path",)),
-    Operation("head", "/v1/files", "The size of a file.", query=("path",)),
-    Operation("put", "/v1/files", "Write a file.", FileInfo, BYTES, 201, query=("path", "mode")),
-    Operation("delete", "/v1/files", "Remove a file or a folder.", query=("path",)),
-    Operation("post", "/v1/files/list", "What is in a folder.", list[FileInfo], api.ListFiles),
-    Operation("post", "/v1/files/stat", "What is known of a file.", FileInfo, api.FilePath),
-    Operation("post", "/v1/files/mkdir", "Make a folder.", FileInfo, api.FilePath, 201),
+    Operation("get", "/v1/sessions", "The sessions, also those that have ended.", list[api.SessionInfo]),
+    Operation("post", "/v1/sessions", "Make a session.", api.SessionInfo, api.CreateSession, 201),
+    Operation("get", "/v1/sessions/{id}", "One session: what runs, what waits, its folder.", api.SessionInfo),
+    Operation("delete", "/v1/sessions/{id}", "End a session and its processes.", query=("keep_processes",)),
+    Operation(
+        "post",
+        "/v1/sessions/{id}/exec",
+        "Run a command in its turn: its output and its end.",
+        JOURNAL,
+        api.SessionExec,
+    ),
+    Operation(
+        "post",
+        "/v1/sessions/{id}/processes",
+        "Start a process from the state of a session.",
+        api.ProcessInfo,
+        api.CreateProcess,
+        201,
+    ),
+    Operation("post", "/v1/sessions/{id}/restart", "Start its shell anew.", api.SessionInfo),
+    Operation("post", "/v1/sessions/{id}/interrupt", "Interrupt the command that runs.", api.SessionInfo),
+    Operation(
+        "patch",
+        "/v1/env",
+        "Change variables of a session.",
+        api.SessionInfo,
+        api.ChangeEnv,
+        query=("session",),
+    ),
+    Operation("get", "/v1/files", "The bytes of a file.", BYTES, query=("path", "session")),
+    Operation("head", "/v1/files", "The size of a file.", query=("path", "session")),
+    Operation("put", "/v1/files", "Write a file.", FileInfo, BYTES, 201, query=("path", "mode", "session")),
+    Operation("delete", "/v1/files", "Remove a file or a folder.", query=("path", "session")),
+    Operation(
+        "post", "/v1/files/list", "What is in a folder.", list[FileInfo], api.ListFiles, query=("session",)
+    ),
+    Operation(
+        "post", "/v1/files/stat", "What is known of a file.", FileInfo, api.FilePath, query=("session",)
+    ),
+    Operation("post", "/v1/files/mkdir", "Make a folder.", FileInfo, api.FilePath, 201, query=("session",)),
 )
 
 _TEMPLATE = "#/components/schemas/{name}"

@@ -13,6 +13,7 @@ from sandcell.guest.followers import Followers
 from sandcell.guest.fronts import Fronts
 from sandcell.guest.leases import Leases
 from sandcell.guest.processes import Processes
+from sandcell.guest.session_room import SessionRoom
 from sandcell_container.guest.boot import GuestBoot
 from sandcell_container.guest.files import Files
 from sandcell_container.guest.process_table import ProcessTable
@@ -31,6 +32,7 @@ class Guest:
     contexts: Contexts
     executions: Executions
     commands: Commands
+    sessions: SessionRoom
     processes: Processes
     files: Files
     fronts: Fronts
