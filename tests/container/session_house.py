@@ -64,7 +64,7 @@ async def open_files(place: Place) -> AsyncGenerator[Files]:
 @asynccontextmanager
 async def open_sessions(
     place: Place, settings: Settings | None = None, booted: GuestBoot | None = None
-) -> AsyncIterator[Sessions]:
+) -> AsyncGenerator[Sessions]:
     there = booted or boot(place)
     async with (
         open_files(place) as files,

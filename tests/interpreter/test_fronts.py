@@ -21,6 +21,7 @@ from sandcell_kernel.wire import Message, new_message
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from sandcell_container.guest.session_command import CommandOrder
     from sandcell_kernel.wire import Channel
 
 
@@ -84,10 +85,10 @@ class FakeSession:
         self.interrupts = 0
         self.ran = asyncio.Event()
 
-    def run(self, command: str) -> SimpleNamespace:
-        self.commands.append(command)
+    def run(self, order: CommandOrder) -> SimpleNamespace:
+        self.commands.append(order.text)
         self.ran.set()
-        return SimpleNamespace(journal=self.journal)
+        return SimpleNamespace(journal=self.journal, refusal=None, interrupt=self.interrupt)
 
     def interrupt(self) -> None:
         self.interrupts += 1
