@@ -31,7 +31,7 @@ __all__ = ["LifeSettings", "ShellLife"]
 
 log = logging.getLogger(__name__)
 
-_FIRST_LOOK_S = 0.05
+_FIRST_LOOK_S, _LONGEST_LOOK_S = 0.05, 0.2
 _READY_S = 10.0  # for bash between two commands, where nothing of the user's runs
 
 
@@ -212,7 +212,7 @@ class ShellLife:
                 there = set(await self._shell.interrupt())
                 while not finish.done():
                     await first_of(finish, timeout_s=pause_s)
-                    pause_s *= 2
+                    pause_s = min(2 * pause_s, _LONGEST_LOOK_S)
                     if set(await job.pids()) - there and not finish.done():
                         there = set(await self._shell.interrupt())
         except TimeoutError:
