@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import sys
 import tomllib
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +37,23 @@ def test_every_dependency_has_its_reason() -> None:
     text = (ROOT / "docs" / "dependencies.md").read_text()
     rows = " ".join(line for line in text.splitlines() if line.startswith("|"))
     assert {name for name in wanted if not re.search(rf"\b{re.escape(name)}\b", rows)} == set()
+
+
+def test_what_lives_in_the_users_interpreter_needs_ipykernel_alone() -> None:
+    """And what that brings along: nothing else has to be in the user's environment."""
+    brought = {"sandcell_runtime", "_typeshed", "ipykernel"}
+    for requirement in metadata.requires("ipykernel") or ():
+        name = re.split(r"[^A-Za-z0-9._-]", requirement)[0]
+        if "extra ==" not in requirement:
+            brought |= {name.replace("-", "_"), {"pyzmq": "zmq", "ipython": "IPython"}.get(name, name)}
+    imported = set[str]()
+    for path in (ROOT / "kernel" / "sandcell_runtime").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {each.name.partition(".")[0] for each in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                imported.add((node.module or "").partition(".")[0])
+    assert imported - brought - sys.stdlib_module_names == set()
 
 
 def test_every_error_code_is_in_the_document_of_the_interface() -> None:

@@ -142,6 +142,21 @@ def test_a_flood_is_taken_in_turns(context: Context, bystander: Context, guest: 
     assert context.run_code("2").value == 2
 
 
+def test_half_a_gigabyte_of_output_is_counted_kept_at_both_ends_and_costs_little(
+    context: Context, bystander: Context, guest: Guest
+) -> None:
+    """Printed by the interpreter, and by a child of it; what is between head and tail is told."""
+    code = "for i in range(250): print(str(i % 10) * 999_999)\nimport subprocess; subprocess.run('yes 1234567 | head -c 250M', shell=True)"
+    run = run_hostile(context, bystander, guest, code)
+    size = 250_000_000 + 250 * 2**20
+    assert (run.ok, run.usage["stdout_bytes"]) == (True, size)
+    assert sum(cut.total_bytes for cut in run.truncated.values()) == size
+    assert run.stdout.startswith("0" * 1000)
+    assert run.stdout.endswith("1234567\n")
+    assert len(run.stdout) < 100_000_000
+    assert context.run_code("2").value == 2
+
+
 def test_a_forged_end_is_the_end_of_its_own_run_alone(
     context: Context, bystander: Context, guest: Guest
 ) -> None:
