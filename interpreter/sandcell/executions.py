@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["Execution", "Executions"]
 
 _HEAD_SHARE = 0.45
+_RESTING_MEMORY = 2**14  # of the journal of a run that has ended; what is over it goes to its disk
 _SESSION = "sandcell"
 _STATUS: dict[Phase, Literal["queued", "running", "ended"]] = {
     Phase.QUEUED: "queued",
@@ -100,6 +101,7 @@ class Execution:
                 self._started_at = time.time()
             elif isinstance(event, Ended | Failed):
                 self.journal.end()
+                self.journal.rest(_RESTING_MEMORY)
                 self._over.set()
                 self._on_over(self)
 

@@ -40,8 +40,7 @@ class GuestProcess:
     def __init__(self, sandbox: Sandbox) -> None:
         registry = Registry(the_host().config.state_path / "sandboxes")
         found = next(each for each in registry.entries() if each.record.id == sandbox.id)
-        self.pid = found.processes[1].pid
-        self.launcher = found.processes[0].pid
+        self.launcher, self.pid, self.first = (process.pid for process in found.processes)
 
     @property
     def memory(self) -> int:
@@ -59,6 +58,11 @@ class GuestProcess:
     @property
     def descriptors(self) -> int:
         return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    @property
+    def descriptors_of_first(self) -> int:
+        """Those of the sandbox's first process, which only root may count: 0 for others."""
+        return len(os.listdir(f"/proc/{self.first}/fd")) if os.geteuid() == 0 else 0
 
     @property
     def threads(self) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sandcell import Sandbox
+from sandcell import ErrorCode, Sandbox, SandcellError
 from sandcell.events import Ended, Event, Stdout
 
 if TYPE_CHECKING:
@@ -100,6 +100,13 @@ def test_a_client_that_vanishes_leaves_its_run_going_or_interrupts_it(
     assert run.end.cause == cause
     assert run.stdout == ("go\nend\n" if cause == "exited" else "go\n")
     assert sandbox.run_code("'next'").value == "next"
+
+
+def test_a_run_that_nobody_follows_from_its_start_has_no_client_to_miss(sandbox: Sandbox) -> None:
+    with pytest.raises(SandcellError) as caught:
+        sandbox.start_code("1", id="untied", on_disconnect="interrupt")
+    assert caught.value.code is ErrorCode.INVALID_ARGUMENT
+    assert "untied" not in {each.id for each in sandbox.executions()}
 
 
 def test_a_client_that_reads_nothing_any_more_holds_up_nobody(sandbox: Sandbox) -> None:

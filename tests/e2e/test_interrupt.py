@@ -69,6 +69,7 @@ DEAF = {
         """,
     "ignored": "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); print('up', flush=True); time.sleep(600)",
     "masked": "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, {2}); print('up', flush=True); time.sleep(600)",
+    "stopped": "import os, signal; print('up', flush=True); os.kill(os.getpid(), signal.SIGSTOP)",
     "C code": "print('up', flush=True); sum(range(10**12))",
     "swallowed in a coroutine": """
         import asyncio

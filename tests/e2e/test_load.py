@@ -45,6 +45,8 @@ class Guest(Protocol):
     @property
     def descriptors(self) -> int: ...
     @property
+    def descriptors_of_first(self) -> int: ...
+    @property
     def threads(self) -> int: ...
 
 
@@ -96,13 +98,14 @@ class Traces(NamedTuple):
     inside: int
     outside: int
     descriptors: int
+    descriptors_of_first: int
     threads: int
     files: list[str]
     contexts: list[str]
 
     def is_within(self, before: Traces) -> bool:
         return self.files == before.files and all(
-            now <= then for now, then in zip(self[:4], before[:4], strict=True)
+            now <= then for now, then in zip(self[:5], before[:5], strict=True)
         )
 
 
@@ -111,6 +114,7 @@ def traces_of(sandbox: Sandbox, guest: Guest) -> Traces:
         inside=len(sandbox.exec("ps -e").stdout.splitlines()),
         outside=len(descendants(guest.launcher)),
         descriptors=guest.descriptors,
+        descriptors_of_first=guest.descriptors_of_first,
         threads=guest.threads,
         files=files_of(sandbox),
         contexts=[context.id for context in sandbox.contexts()],

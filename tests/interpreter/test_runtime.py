@@ -349,6 +349,12 @@ def test_no_connection_file_is_on_disk(kernel: RealKernel) -> None:
     assert kernel.run("import glob; glob.glob('**/kernel*.json', recursive=True)").data["text/plain"] == "[]"
 
 
+def test_history_is_in_memory_alone(kernel: RealKernel) -> None:
+    kernel.run("'a line of history'")
+    found = "import glob; glob.glob('**/*.sqlite*', recursive=True, include_hidden=True)"
+    assert kernel.run(found).data["text/plain"] == "[]"
+
+
 def test_standard_input_is_empty(kernel: RealKernel) -> None:
     assert kernel.run("import os; os.read(0, 1)").data["text/plain"] == "b''"
 

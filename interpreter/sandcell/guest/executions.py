@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from sandcell.api import CreateExecution, SendInput
 from sandcell.guest.request import ApiHandler
 from sandcell.guest.stream import send_journal
+from sandcell_container.errors import ErrorCode, error
 from sandcell_container.frames import Cursor
 
 if TYPE_CHECKING:
@@ -29,6 +30,13 @@ class ExecutionsHandler(ApiHandler):
     async def post(self) -> None:
         body = self.body(CreateExecution, lone="surrogateescape")  # its environment and folder are bytes
         follow = self.flag("follow", default=True)
+        if body.on_disconnect == "interrupt" and not follow:
+            raise error(
+                ErrorCode.INVALID_ARGUMENT,
+                'on_disconnect="interrupt" is for a run whose starter follows it: nobody would hear of its end',
+                hint="follow it from its start, as run_code does, or leave out on_disconnect",
+                details={"field": "on_disconnect"},
+            )
         execution = self.guest.executions.start(body)
         self.set_header("Sandcell-Id", execution.id)
         self.set_header("Sandcell-Context", execution.context_id)

@@ -226,7 +226,8 @@ class AsyncSandbox(AsyncProcesses):
         Raises:
             InvalidRequest: UNKNOWN_LANGUAGE, CWD_NOT_FOUND, INVALID_ARGUMENT, INVALID_NAME, INVALID_ENV_NAME.
             NotFound (NOT_FOUND): there is no such context.
-            Conflict (BUSY): with `on_busy="reject"`, or the queue is full.
+            Conflict (BUSY): with `on_busy="reject"`, or its turn did not come within `queue_timeout`.
+            Limited (QUOTA_EXCEEDED): the queue is full.
             Failed (CODE_FAILED): with `check`; its `result` is the RunResult.
         """
         callbacks = Callbacks(
@@ -260,7 +261,10 @@ class AsyncSandbox(AsyncProcesses):
         context: AsyncContext | str | None = None,
         **options: Unpack[RunOptions],
     ) -> AsyncExecution:
-        """Start `code` as `run_code` does and return at once; its questions are answered by `send_input`."""
+        """Start `code` as `run_code` does and return at once; its questions are answered by `send_input`.
+
+        It goes on whoever comes and goes: `on_disconnect="interrupt"` is INVALID_ARGUMENT here.
+        """
         context_id = context.id if isinstance(context, AsyncContext) else context
         body = make_execution(code, language=language, context=context_id, allow_stdin=True, **options)
         return await start_execution(self._transport, body)
