@@ -39,6 +39,9 @@ class Config:
     start_timeout: float = 60.0
     connect_timeout: float = 10.0  # reaching a guest
     reply_timeout: float = 30.0  # a guest that answers nothing at all to a request that does not wait
+    detach_keys: str = (
+        "ctrl-p,ctrl-q"  # leave a terminal of `sandcell shell` without ending it; "none": nothing does
+    )
     # the guest
     default_timeout: float = 300.0
     idle_timeout: float = 600.0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tornado.websocket import WebSocketClosedError
 
 from sandcell.client.protocol import path_of
-from sandcell.guest_socket import GuestAddress, open_socket
+from sandcell.guest_socket import open_socket
 from sandcell_container.errors import ErrorCode, error
 from sandcell_container.frames import Cursor
 from sandcell_kernel.websocket import FRONT_SUBPROTOCOL, pack_v1, unpack_placed, unpack_v1
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from tornado.websocket import WebSocketClientConnection
 
+    from sandcell.guest_socket import GuestAddress
     from sandcell_kernel.wire import Channel, Message
 
 __all__ = ["FrontLink"]
@@ -42,18 +43,16 @@ class FrontLink:
 
     def __init__(
         self,
-        socket_path: str,
-        token: str,
+        guest: GuestAddress,
         front_id: str,
         *,
-        connect_timeout: float,
         max_message: int,
         on_open: Callable[[], None],
         on_message: Callable[[Channel, Message], None],
         on_gap: Callable[[int], None],
         on_close: Callable[[], None],
     ) -> None:
-        self._guest = GuestAddress(socket_path, token, connect_timeout)
+        self._guest = guest
         self._front_id = front_id
         self._max_message = max_message
         self._on_open = on_open

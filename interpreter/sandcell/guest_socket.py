@@ -1,8 +1,9 @@
-"""WebSockets of a guest, opened from the host: over its unix socket, its refusals as our errors."""
+"""WebSockets of a guest, opened from the host: over its unix socket or TCP, its refusals as our errors."""
 
 from __future__ import annotations
 
 import socket
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -16,9 +17,11 @@ from sandcell_container.errors import ErrorCode, error
 from sandcell_container.unix_address import connect_address
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
     from tornado.websocket import WebSocketClientConnection
+
+    from sandcell_container.engine import Address
 
 __all__ = ["GuestAddress", "open_socket"]
 
@@ -26,7 +29,7 @@ __all__ = ["GuestAddress", "open_socket"]
 class GuestAddress(NamedTuple):
     """Where a guest listens, and its token. `connect_timeout` in seconds."""
 
-    path: str
+    address: Address
     token: str
     connect_timeout: float
 
@@ -49,12 +52,13 @@ async def open_socket(
     Raises:
         SandcellError: what the guest answered instead; UNREACHABLE; SANDBOX_GONE with `hint`.
     """
+    host = "sandbox" if guest.address.path else str(guest.address)
     target = f"{path}?{urlencode(query)}" if query else path
     try:
-        with connect_address(guest.path) as address:
+        with _resolver(guest.address) as resolver:
             return await websocket_connect(
                 HTTPRequest(
-                    f"ws://sandbox{target}",
+                    f"ws://{host}{target}",
                     headers={"Authorization": f"Bearer {guest.token}"},
                     connect_timeout=guest.connect_timeout,
                     request_timeout=guest.connect_timeout,
@@ -62,7 +66,7 @@ async def open_socket(
                 on_message_callback=on_message,
                 max_message_size=max_message,
                 subprotocols=list(subprotocols) or None,
-                resolver=_UnixResolver(path=address),
+                resolver=resolver,
             )
     except HTTPClientError as problem:
         if problem.response is None:  # a time-out of tornado's
@@ -70,6 +74,16 @@ async def open_socket(
         raise error_of(problem.code, problem.response.body) from problem
     except (OSError, StreamClosedError, WebSocketError) as problem:
         raise error(ErrorCode.SANDBOX_GONE, "the sandbox has ended", hint=hint) from problem
+
+
+@contextmanager
+def _resolver(address: Address) -> Generator[Resolver | None]:
+    """Yield what finds the guest while it is connected to: None is that of every host."""
+    if not address.path:
+        yield None
+        return
+    with connect_address(address.path) as path:
+        yield _UnixResolver(path=path)
 
 
 class _UnixResolver(Resolver):

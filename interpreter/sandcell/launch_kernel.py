@@ -28,6 +28,7 @@ from sandcell.client.records import find_record
 from sandcell.config import Config
 from sandcell.failure import failure_of
 from sandcell.front_link import FrontLink
+from sandcell.guest_socket import GuestAddress
 from sandcell_container.errors import SandcellError
 from sandcell_container.ids import new_id
 from sandcell_kernel.answers import Problem
@@ -115,10 +116,8 @@ class KernelProcess:
     async def _serve_front(self, record: Record) -> None:
         async with _open_front(record, self._front_id, self._config):
             self._link = FrontLink(
-                record.address.path,
-                record.token,
+                GuestAddress(record.address, record.token, self._config.connect_timeout),
                 self._front_id,
-                connect_timeout=self._config.connect_timeout,
                 max_message=self._config.max_message,
                 on_open=lambda: self._act(self._machine.connect()),
                 on_message=lambda channel, message: self._act(self._machine.hear(channel, message)),

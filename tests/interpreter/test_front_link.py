@@ -23,6 +23,8 @@ from sandcell.guest.followers import Followers
 from sandcell.guest.front_handlers import FrontChannels, FrontHandler, FrontsHandler
 from sandcell.guest.fronts import Fronts, Rooms
 from sandcell.guest.leases import Leases
+from sandcell.guest_socket import GuestAddress
+from sandcell_container.engine import Address
 from sandcell_container.errors import ErrorCode, SandcellError
 from sandcell_container.frames import Kind
 from sandcell_container.unix_address import listen_at
@@ -150,10 +152,8 @@ class Host:
     def __init__(self, path: Path, *, front_id: str = "front", token: str = TOKEN) -> None:
         self.told: asyncio.Queue[object] = asyncio.Queue()
         self.link = FrontLink(
-            str(path),
-            token,
+            GuestAddress(Address(path=str(path)), token, 5),
             front_id,
-            connect_timeout=5,
             max_message=2**26,
             on_open=lambda: self.told.put_nowait("open"),
             on_message=lambda channel, message: self.told.put_nowait(ChannelMessage(channel, message)),

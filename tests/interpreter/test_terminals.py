@@ -16,13 +16,14 @@ from tornado.web import Application
 
 from sandcell.api import CreateTerminal, OsProcess, ResizeTerminal, TerminalInfo
 from sandcell.client.aio.transport import AsyncTransport
-from sandcell.client.protocol import Address, Request, path_of
+from sandcell.client.protocol import Request, path_of
 from sandcell.config import Config
 from sandcell.guest.app import ROUTES
 from sandcell.guest.followers import Followers
 from sandcell.guest.leases import Leases
 from sandcell.guest_socket import GuestAddress, open_socket
 from sandcell.names import encode_names
+from sandcell_container.engine import Address
 from sandcell_container.errors import ErrorCode, SandcellError
 from sandcell_container.frames import Entry, FrameDecoder, Kind
 from sandcell_container.guest.process_table import ProcessTable
@@ -46,7 +47,7 @@ class Guest:
     """A guest with terminals alone, and a client of it."""
 
     def __init__(self, path: str, leases: Leases, terminals: Terminals) -> None:
-        self.address = GuestAddress(path, TOKEN, DEADLINE_S)
+        self.address = GuestAddress(Address(path=path), TOKEN, DEADLINE_S)
         self.leases = leases
         self.terminals = terminals
         self.viewers: list[Viewer] = []
@@ -349,17 +350,21 @@ async def test_input_that_nothing_reads_is_told_as_dropped(tmp_path: Path) -> No
         while not viewer.notes:
             await viewer.take()
         assert viewer.notes[0]["error"]["code"] == "BUSY"
-        assert 0 < viewer.notes[0]["error"]["details"]["taken"] < 2**20
+        assert 0 < viewer.notes[0]["error"]["details"]["written"] < 2**20
 
 
 # --- top
 
 
 async def test_top_tells_whose_each_process_is(guest: Guest) -> None:
-    made = await guest.create("sleep 60 & exec cat", id="mine")
+    made = await guest.create("mkfifo fifo; sh -c 'echo on; read x <fifo' & exec cat", id="mine")
     viewer = await guest.connect("mine")
+    await viewer.until(b"on\r\n")
     await viewer.type(b"x\n")
     await viewer.until(b"x\r\nx\r\n")
     found = await guest.transport.call(Request(method="GET", path=path_of("top")), list[OsProcess])
-    assert sorted((each.command, each.owner) for each in found) == [("cat", "mine"), ("sleep 60", "mine")]
+    assert sorted((each.command, each.owner) for each in found) == [
+        ("cat", "mine"),
+        ("sh -c echo on; read x <fifo", "mine"),
+    ]
     assert made.pid in {each.pid for each in found}

@@ -122,7 +122,7 @@ class Terminal:
         """Type `data`, and return when the terminal has taken all of it.
 
         Raises:
-            Conflict (BUSY): nothing on it reads, so it took no more for `input_timeout` seconds; `details["taken"]` bytes
+            Conflict (BUSY): nothing on it reads, so it took no more for `input_timeout` seconds; `details["written"]` bytes
                 were typed.
             Gone (LOST): it has ended.
         """
@@ -177,7 +177,7 @@ class Terminal:
             ErrorCode.BUSY,
             f"nothing on the terminal {self.id} reads what is typed",
             hint="look at what runs on it; ^C goes through when that reads again",
-            details={"taken": taken},
+            details={"written": taken},
         )
 
     def _on_exit(self, ended: JobExit | None) -> None:

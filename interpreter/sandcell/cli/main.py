@@ -33,6 +33,8 @@ _VERBS = {
     "logs": "sandcell.cli.jobs:show_logs",
     "follow": "sandcell.cli.jobs:follow_process",
     "kill": "sandcell.cli.jobs:end_processes",
+    "shell": "sandcell.cli.shell:run_shell",
+    "top": "sandcell.cli.top:list_processes",
     "ps": "sandcell.cli.sandboxes:list_sandboxes",
     "rm": "sandcell.cli.sandboxes:remove_sandboxes",
     "kernel": "sandcell.cli.kernel:install_kernel",

@@ -38,6 +38,24 @@ examples:
   sandcell exec ls -l /workspace
   tar -c . | sandcell exec --stdin --sandbox lab -- tar -x
 """
+_SHELL = """
+Without a command it is a shell. A sandbox with a name keeps the terminal when it is left, by ctrl-p and ctrl-q or because this
+program ends: the same --id comes back to it, and sees the last of what it showed meanwhile.
+
+examples:
+  sandcell shell
+  sandcell shell --sandbox lab --id work
+  sandcell shell --sandbox lab htop
+
+exit codes: that of the shell or command, as of exec; 0 when it was left; 128 and the signal's number when this program was ended.
+"""
+_TOP = """
+example:
+  sandcell top --sandbox lab
+
+MEMORY is what a process holds in memory, CPU the processor time that it has used, OWNER the id of the context, command, session,
+process or terminal that it belongs to.
+"""
 _START = """
 The process goes on when this returns; it prints the id of it. One argument is a line for the shell, several are a
 program and its arguments. Options of start come before it.
@@ -100,7 +118,7 @@ class _Parser(argparse.ArgumentParser):
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """Return the options of `argv`; `verb` names the command, what follows the first `--` is in `rest`.
 
-    A command of `exec` or `start` goes on from its first word to the end, a `--` in it too.
+    A command of `exec`, `shell` or `start` goes on from its first word to the end, a `--` in it too.
 
     Ends the process for --help and --version (0) and for what it cannot read (125).
     """
@@ -108,7 +126,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     cut = given.index("--") if "--" in given else len(given)
     options = _parser().parse_args(given[:cut])
     options.rest = given[cut + 1 :]
-    if options.verb in {"exec", "start"} and options.command:
+    if options.verb in {"exec", "shell", "start"} and options.command:
         options.command, options.rest = options.command + given[cut:], []
     return options
 
@@ -119,6 +137,7 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND")
     _add_run(verbs.add_parser)
     _add_exec(verbs.add_parser)
+    _add_shell(verbs.add_parser)
     _add_start(verbs.add_parser)
     _add_jobs(verbs.add_parser)
     _add_sandboxes(verbs.add_parser)
@@ -196,20 +215,37 @@ def _add_known(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--sandbox", metavar="NAME", help="which sandbox; default SANDCELL_SANDBOX")
 
 
+def _add_shell(add: _AddParser) -> None:
+    shell = _add_verb(add, "shell", "a terminal in a sandbox", _SHELL)
+    _add_words(shell)
+    shell.add_argument("--id", metavar="ID", help="the terminal of this id, made if there is none")
+    shell.add_argument(
+        "--detach-keys", metavar="KEYS", help="what leaves it: ctrl-p,ctrl-q (default); none: nothing does"
+    )
+    _add_where(shell)
+
+
 def _add_place(verb: argparse.ArgumentParser, *, timeout: str = "default 300") -> None:
+    _add_where(verb)
+    verb.add_argument("--timeout", type=float, metavar="SECONDS", help=timeout)
+
+
+def _add_where(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--sandbox", metavar="NAME", help="a sandbox of this name, made if there is none, and kept"
     )
     verb.add_argument(
         "--engine", metavar="NAME", help="auto (default), docker, podman, local, or process: no isolation"
     )
-    verb.add_argument("--timeout", type=float, metavar="SECONDS", help=timeout)
 
 
 def _add_sandboxes(add: _AddParser) -> None:
     listing = _add_verb(add, "ps", "list the sandboxes of this machine, or the processes of one", _PS)
     listing.add_argument("sandbox", nargs="?", metavar="SANDBOX", help="a name or an id")
     listing.add_argument("--json", action="store_true", help="print them as JSON")
+    top = _add_verb(add, "top", "list the processes in a sandbox", _TOP)
+    _add_known(top)
+    top.add_argument("--json", action="store_true", help="print them as JSON")
     removal = _add_verb(add, "rm", "end sandboxes and everything in them", _RM)
     removal.add_argument("names", nargs="+", metavar="NAME", help="a name or an id")
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from sandcell.config import Config
+    from sandcell_container.engine import Record
 
 __all__ = ["Place", "open_known", "open_place", "place_name"]
 
@@ -28,10 +29,15 @@ class Place:
         self.sandbox = sandbox
         self.progress = progress
 
-    def transport(self, config: Config) -> Transport:
-        """Return another way to its guest, for what the SDK does not hand on. Close it."""
+    @property
+    def record(self) -> Record:
+        """Where its guest listens, for what the SDK does not hand on."""
         engine = the_host().engine(self.sandbox.engine).engine
-        record = next(each for each in engine.list() if each.id == self.sandbox.id)
+        return next(each for each in engine.list() if each.id == self.sandbox.id)
+
+    def transport(self, config: Config) -> Transport:
+        """Return another way to its guest. Close it."""
+        record = self.record
         return Transport(
             record.address,
             record.token,

@@ -9,7 +9,7 @@ from weakref import WeakSet
 
 import msgspec
 
-from sandcell.api import ContextInfo, ExecutionInfo, SandboxInfo
+from sandcell.api import ContextInfo, ExecutionInfo, OsProcess, SandboxInfo
 from sandcell.client.aio.channel import in_thread
 from sandcell.client.aio.commands import run_command
 from sandcell.client.aio.context import START_PATIENCE_S, AsyncContext
@@ -17,6 +17,7 @@ from sandcell.client.aio.execution import AsyncExecution, run_execution, start_e
 from sandcell.client.aio.files import AsyncFiles
 from sandcell.client.aio.lease import AsyncLease
 from sandcell.client.aio.processes import AsyncProcesses
+from sandcell.client.aio.terminal import AsyncTerminals
 from sandcell.client.aio.transport import AsyncTransport
 from sandcell.client.checks import check_callbacks, check_text
 from sandcell.client.host import Creation, Host, the_host
@@ -57,7 +58,7 @@ __all__ = ["AsyncSandbox"]
 _END_TIMEOUT = 12.0  # until a sandbox that nobody holds any more has ended: kill_grace and 10 s
 
 
-class AsyncSandbox(AsyncProcesses):
+class AsyncSandbox(AsyncProcesses, AsyncTerminals):
     """One isolated machine-like place that runs code and commands. Times in seconds, sizes in bytes.
 
     Made by `create`, `connect` or `get_or_create`; give it back with `close()` or the end of a `with` block.
@@ -188,6 +189,11 @@ class AsyncSandbox(AsyncProcesses):
         """
         info = await self._transport.call(Request(method="GET", path=path_of("info")), SandboxInfo)
         return msgspec.structs.replace(info, warnings=(*info.warnings, *self._notes))
+
+    async def top(self) -> list[OsProcess]:
+        """Return the live processes in it, oldest first, each with the `owner` that it belongs to; what serves the
+        sandbox itself is not among them."""
+        return await self._transport.call(Request(method="GET", path=path_of("top")), list[OsProcess])
 
     # --- code
 

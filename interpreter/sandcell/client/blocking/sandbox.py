@@ -10,7 +10,7 @@ from weakref import WeakSet
 
 import msgspec
 
-from sandcell.api import ContextInfo, ExecutionInfo, SandboxInfo
+from sandcell.api import ContextInfo, ExecutionInfo, OsProcess, SandboxInfo
 from sandcell.client.blocking.channel import in_thread
 from sandcell.client.blocking.commands import run_command
 from sandcell.client.blocking.context import START_PATIENCE_S, Context
@@ -18,6 +18,7 @@ from sandcell.client.blocking.execution import Execution, run_execution, start_e
 from sandcell.client.blocking.files import Files
 from sandcell.client.blocking.lease import Lease
 from sandcell.client.blocking.processes import Processes
+from sandcell.client.blocking.terminal import Terminals
 from sandcell.client.blocking.transport import Transport
 from sandcell.client.checks import check_callbacks, check_text
 from sandcell.client.host import Creation, Host, the_host
@@ -58,7 +59,7 @@ __all__ = ["Sandbox"]
 _END_TIMEOUT = 12.0  # until a sandbox that nobody holds any more has ended: kill_grace and 10 s
 
 
-class Sandbox(Processes):
+class Sandbox(Processes, Terminals):
     """One isolated machine-like place that runs code and commands. Times in seconds, sizes in bytes.
 
     Made by `create`, `connect` or `get_or_create`; give it back with `close()` or the end of a `with` block.
@@ -187,6 +188,11 @@ class Sandbox(Processes):
         """
         info = self._transport.call(Request(method="GET", path=path_of("info")), SandboxInfo)
         return msgspec.structs.replace(info, warnings=(*info.warnings, *self._notes))
+
+    def top(self) -> list[OsProcess]:
+        """Return the live processes in it, oldest first, each with the `owner` that it belongs to; what serves the
+        sandbox itself is not among them."""
+        return self._transport.call(Request(method="GET", path=path_of("top")), list[OsProcess])
 
     # --- code
 
