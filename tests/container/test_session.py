@@ -260,8 +260,10 @@ async def test_commands_wait_for_each_other_in_a_bounded_queue(session: Session)
 async def test_commands_behind_an_exit_are_lost_and_told(session: Session) -> None:
     commands = [session.run(CommandOrder(text="exit 5")), session.run(CommandOrder(text="echo never"))]
     assert (await outcome(commands[0])).code == 5
-    done = await outcome(commands[1])
-    assert (done.out, done.end.end.cause, done.end.end.state) == (b"", "lost", "lost")
+    with pytest.raises(SandcellError) as caught:
+        await outcome(commands[1])
+    assert caught.value.code == ErrorCode.SESSION_ENDED
+    assert (caught.value.details["cause"], caught.value.details["exit_code"]) == ("exited", 5)
 
 
 async def test_cancel_interrupts_what_runs(session: Session) -> None:

@@ -17,7 +17,7 @@ from sandcell_container.errors import ErrorCode, error
 from sandcell_container.guest.session_command import SessionCommand, command_journal, encode_value
 from sandcell_container.guest.session_pipes import SessionPipes
 from sandcell_container.guest.shell import start_shell
-from sandcell_container.guest.shell_life import LifeSettings, ShellLife
+from sandcell_container.guest.shell_life import LifeSettings, ShellLife, session_ended
 from sandcell_container.guest.shell_lines import check_names
 from sandcell_container.ids import check_id
 
@@ -118,21 +118,8 @@ class Session:
 
     def check_live(self) -> None:
         """Raise SESSION_ENDED where its shell has ended."""
-        if not self.ended:
-            return
-        end = self.end
-        how = (
-            ""
-            if end is None
-            else f": {end.cause}" + (f", exit code {end.code}" if end.code is not None else "")
-        )
-        details = {"cause": end.cause if end else None, "exit_code": end.code if end else None}
-        raise error(
-            ErrorCode.SESSION_ENDED,
-            f"the session {self.id!r} has ended{how}",
-            hint="restart() starts it anew",
-            details={**details, "last_output": self.last_output},
-        )
+        if self.ended:
+            raise session_ended(self.id, self.end, self.life.last_output)
 
     @property
     def last_output(self) -> str:

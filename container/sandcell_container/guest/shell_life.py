@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sandcell_container.guest.spawn import JobExit
     from sandcell_container.guest.spill import SpillStore
 
-__all__ = ["LifeSettings", "ShellLife"]
+__all__ = ["LifeSettings", "ShellLife", "session_ended"]
 
 log = logging.getLogger(__name__)
 
@@ -270,11 +270,13 @@ class ShellLife:
         how = exited.result() if exited.done() else None
         cause = self.running.cause if self.running is not None else None
         self.end = _end_of(how, cause or ("killed" if was_stopped else None))
-        if self.running is not None:
+        if self.running is not None and self.running.started_at is None:
+            self._queue.appendleft(self.running)  # bash could not be made ready for it
+        elif self.running is not None:
             self.running.finish(self.end, leftovers=leftovers)
-            self.running = None
+        self.running = None
         while self._queue:
-            self._queue.popleft().finish(End(cause="lost", at=time.time(), state="lost"))
+            self._queue.popleft().refuse(session_ended(self._session_id, self.end, self.last_output))
         self._pipes.close()
         self._over.set()
 
@@ -288,6 +290,22 @@ class ShellLife:
             self._queue.remove(command)
             message = f"the command waited for {seconds:g} s and its turn did not come"
             command.refuse(error(ErrorCode.BUSY, message, hint="try again later"))
+
+
+def session_ended(session_id: str, end: End | None, last_output: bytes) -> SandcellError:
+    """Return the error of a command for a session whose shell has ended so, or is just ending."""
+    cause, code = (end.cause, end.code) if end is not None else (None, None)
+    how = "".join((f": {cause}" if cause else "", f", exit code {code}" if code is not None else ""))
+    return error(
+        ErrorCode.SESSION_ENDED,
+        f"the session {session_id!r} has ended{how}",
+        hint="restart() starts it anew",
+        details={
+            "cause": cause,
+            "exit_code": code,
+            "last_output": last_output.decode(errors="replace"),
+        },
+    )
 
 
 def _write_all(fd: int, data: bytes) -> None:

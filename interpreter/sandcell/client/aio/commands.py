@@ -13,13 +13,14 @@ from sandcell.names import encode_names
 from sandcell_container.errors import ErrorCode, error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import AsyncGenerator, Callable, Mapping
 
     from sandcell.api import ExecRequest
+    from sandcell.client.aio.follow import Followed
     from sandcell.client.aio.transport import AsyncTransport
     from sandcell.command import StreamName
 
-__all__ = ["run_command"]
+__all__ = ["read_result", "run_command"]
 
 
 async def run_command(
@@ -32,8 +33,27 @@ async def run_command(
 ) -> ExecResult:
     """Run one command and return its result. It ends when this is given up."""
     first = Request(method="POST", path=path_of("exec"), body=encode_names(request))
+    entries = AsyncFollower(transport, first, None).entries()
+    result = await read_result(entries, max_output=max_output, callbacks=callbacks)
+    if check and not result.ok:
+        shown = request.command if isinstance(request.command, str) else " ".join(request.command)
+        raise command_failed(result, shown)
+    return result
+
+
+async def read_result(
+    entries: AsyncGenerator[Followed],
+    *,
+    max_output: int,
+    callbacks: Mapping[StreamName, Callable[[str], object] | None],
+) -> ExecResult:
+    """Read what comes of one command to its end and return its result; `entries` are closed.
+
+    Raises:
+        Gone (SANDBOX_GONE): the sandbox ended under it.
+    """
     output = CommandOutput(max_output=max_output)
-    async with aclosing(AsyncFollower(transport, first, None).entries()) as entries:
+    async with aclosing(entries):
         async for followed in entries:
             added = output.add(followed.entry)
             if added is not None:
@@ -48,9 +68,6 @@ async def run_command(
             hint="create a new sandbox",
             details={"admitted": True},
         )
-    if check and not result.ok:
-        shown = request.command if isinstance(request.command, str) else " ".join(request.command)
-        raise command_failed(result, shown)
     return result
 
 

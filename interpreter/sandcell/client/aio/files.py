@@ -26,14 +26,16 @@ _MISSING = {ErrorCode.FILE_NOT_FOUND, ErrorCode.NOT_A_DIRECTORY}
 
 
 class AsyncFiles:
-    """Files as user code sees them: a relative path counts from the sandbox's working directory.
+    """Files as user code sees them: a relative path counts from the sandbox's working directory, or from the folder of
+    the session that they are asked for by.
 
     Every method may raise FILE_NOT_FOUND, PERMISSION_DENIED, NOT_A_DIRECTORY, IS_A_DIRECTORY, INVALID_PATH
     and NO_SPACE.
     """
 
-    def __init__(self, transport: AsyncTransport) -> None:
+    def __init__(self, transport: AsyncTransport, *, session: str | None = None) -> None:
         self._transport = transport
+        self._query = {} if session is None else {"session": session}
 
     async def read(self, path: str, *, max_bytes: str | int = MAX_READ) -> str:
         """Return a file's text. Bytes that are no UTF-8 come as U+FFFD; `read_bytes` has them as they are.
@@ -51,7 +53,7 @@ class AsyncFiles:
                 a file may take here; `download` has no such limit.
         """
         limit = parse_size(max_bytes, what="max_bytes")
-        answer = await self._transport.open(_of_file("GET", path))
+        answer = await self._transport.open(self._of_file("GET", path))
         try:
             parts, size = list[bytes](), 0
             async for chunk in answer.chunks():
@@ -69,17 +71,17 @@ class AsyncFiles:
         `mode` are its permission bits, by default those of the file that was there, else 0644.
         """
         body = check_data(data, what="data")
-        return await self._transport.call(_of_file("PUT", path, mode=mode, body=body), FileInfo)
+        return await self._transport.call(self._of_file("PUT", path, mode=mode, body=body), FileInfo)
 
     async def list(self, path: str = ".", *, recursive: bool = False, hidden: bool = True) -> list[FileInfo]:
         """Return what is in a folder, by name; `recursive` goes down, `hidden` includes names with a dot."""
         body = encode_names(ListFiles(path=check_path(path), recursive=recursive, hidden=hidden))
-        return await self._transport.call(_asking("list", body), list[FileInfo])
+        return await self._transport.call(self._asking("list", body), list[FileInfo])
 
     async def stat(self, path: str) -> FileInfo:
         """Return what is known of a file; a symlink speaks of itself."""
         body = encode_names(FilePath(path=check_path(path)))
-        return await self._transport.call(_asking("stat", body), FileInfo)
+        return await self._transport.call(self._asking("stat", body), FileInfo)
 
     async def exists(self, path: str) -> bool:
         """Tell whether a file, folder or symlink has this path."""
@@ -94,11 +96,11 @@ class AsyncFiles:
     async def mkdir(self, path: str) -> FileInfo:
         """Make a folder and those above it; one that is there is fine."""
         body = encode_names(FilePath(path=check_path(path)))
-        return await self._transport.call(_asking("mkdir", body), FileInfo)
+        return await self._transport.call(self._asking("mkdir", body), FileInfo)
 
     async def remove(self, path: str) -> None:
         """Remove a file, or a folder with all that is in it."""
-        await self._transport.fetch(_of_file("DELETE", path))
+        await self._transport.fetch(self._of_file("DELETE", path))
 
     async def upload(self, local: str | PathLike[str], remote: str) -> FileInfo:
         """Copy a file of this machine into the sandbox, in pieces: its size does not matter.
@@ -106,7 +108,7 @@ class AsyncFiles:
         Raises:
             OSError: the local file cannot be read.
         """
-        request = _of_file("PUT", remote, streamed=True)
+        request = self._of_file("PUT", remote, streamed=True)
         return decode_body(await self._transport.fetch(request, chunks=read_chunks(str(local))), FileInfo)
 
     async def download(self, remote: str, local: str | PathLike[str]) -> None:
@@ -115,28 +117,26 @@ class AsyncFiles:
         Raises:
             OSError: the local file cannot be written.
         """
-        answer = await self._transport.open(_of_file("GET", remote))
+        answer = await self._transport.open(self._of_file("GET", remote))
         try:
             await write_chunks(str(local), answer.chunks())
         finally:
             answer.close()
 
+    def _of_file(
+        self, method: str, path: str, *, mode: int | None = None, body: bytes = b"", streamed: bool = False
+    ) -> Request:
+        query = {**self._query, "path": check_path(path)}
+        if mode is not None:
+            query["mode"] = f"{check_count(mode, what='mode', least=0):o}"
+        return Request(
+            method=method,
+            path=path_of("files"),
+            query=query,
+            body=body,
+            streamed=streamed,
+            content_type=_BYTES,
+        )
 
-def _of_file(
-    method: str, path: str, *, mode: int | None = None, body: bytes = b"", streamed: bool = False
-) -> Request:
-    query = {"path": check_path(path)}
-    if mode is not None:
-        query["mode"] = f"{check_count(mode, what='mode', least=0):o}"
-    return Request(
-        method=method,
-        path=path_of("files"),
-        query=query,
-        body=body,
-        streamed=streamed,
-        content_type=_BYTES,
-    )
-
-
-def _asking(verb: str, body: bytes) -> Request:
-    return Request(method="POST", path=path_of("files", verb), body=body)
+    def _asking(self, verb: str, body: bytes) -> Request:
+        return Request(method="POST", path=path_of("files", verb), query=self._query, body=body)

@@ -17,6 +17,7 @@ from sandcell.client.aio.execution import AsyncExecution, run_execution, start_e
 from sandcell.client.aio.files import AsyncFiles
 from sandcell.client.aio.lease import AsyncLease
 from sandcell.client.aio.processes import AsyncProcesses
+from sandcell.client.aio.session import AsyncSessions
 from sandcell.client.aio.terminal import AsyncTerminals
 from sandcell.client.aio.transport import AsyncTransport
 from sandcell.client.checks import check_callbacks, check_text
@@ -58,7 +59,7 @@ __all__ = ["AsyncSandbox"]
 _END_TIMEOUT = 12.0  # until a sandbox that nobody holds any more has ended: kill_grace and 10 s
 
 
-class AsyncSandbox(AsyncProcesses, AsyncTerminals):
+class AsyncSandbox(AsyncProcesses, AsyncSessions, AsyncTerminals):
     """One isolated machine-like place that runs code and commands. Times in seconds, sizes in bytes.
 
     Made by `create`, `connect` or `get_or_create`; give it back with `close()` or the end of a `with` block.

@@ -14,13 +14,14 @@ from sandcell.names import encode_names
 from sandcell_container.errors import ErrorCode, error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Generator, Mapping
 
     from sandcell.api import ExecRequest
+    from sandcell.client.blocking.follow import Followed
     from sandcell.client.blocking.transport import Transport
     from sandcell.command import StreamName
 
-__all__ = ["run_command"]
+__all__ = ["read_result", "run_command"]
 
 
 def run_command(
@@ -33,8 +34,27 @@ def run_command(
 ) -> ExecResult:
     """Run one command and return its result. It ends when this is given up."""
     first = Request(method="POST", path=path_of("exec"), body=encode_names(request))
+    entries = Follower(transport, first, None).entries()
+    result = read_result(entries, max_output=max_output, callbacks=callbacks)
+    if check and not result.ok:
+        shown = request.command if isinstance(request.command, str) else " ".join(request.command)
+        raise command_failed(result, shown)
+    return result
+
+
+def read_result(
+    entries: Generator[Followed],
+    *,
+    max_output: int,
+    callbacks: Mapping[StreamName, Callable[[str], object] | None],
+) -> ExecResult:
+    """Read what comes of one command to its end and return its result; `entries` are closed.
+
+    Raises:
+        Gone (SANDBOX_GONE): the sandbox ended under it.
+    """
     output = CommandOutput(max_output=max_output)
-    with closing(Follower(transport, first, None).entries()) as entries:
+    with closing(entries):
         for followed in entries:
             added = output.add(followed.entry)
             if added is not None:
@@ -49,9 +69,6 @@ def run_command(
             hint="create a new sandbox",
             details={"admitted": True},
         )
-    if check and not result.ok:
-        shown = request.command if isinstance(request.command, str) else " ".join(request.command)
-        raise command_failed(result, shown)
     return result
 
 

@@ -18,6 +18,7 @@ from sandcell.client.blocking.execution import Execution, run_execution, start_e
 from sandcell.client.blocking.files import Files
 from sandcell.client.blocking.lease import Lease
 from sandcell.client.blocking.processes import Processes
+from sandcell.client.blocking.session import Sessions
 from sandcell.client.blocking.terminal import Terminals
 from sandcell.client.blocking.transport import Transport
 from sandcell.client.checks import check_callbacks, check_text
@@ -59,7 +60,7 @@ __all__ = ["Sandbox"]
 _END_TIMEOUT = 12.0  # until a sandbox that nobody holds any more has ended: kill_grace and 10 s
 
 
-class Sandbox(Processes, Terminals):
+class Sandbox(Processes, Sessions, Terminals):
     """One isolated machine-like place that runs code and commands. Times in seconds, sizes in bytes.
 
     Made by `create`, `connect` or `get_or_create`; give it back with `close()` or the end of a `with` block.
