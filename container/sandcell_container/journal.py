@@ -261,7 +261,7 @@ class Journal:
         return found
 
     def last(self, limit: int) -> list[Entry]:
-        """Return the newest entries, in order, at least about `limit` bytes of them where there are so many.
+        """Return the newest entries, in order, at least `limit` bytes of frames where there are so many.
 
         Not told is what is missing in front of them; what is missing between is, as `read` does.
         """
@@ -353,14 +353,18 @@ class Journal:
             self._ring = None
 
     def _seq_before(self, limit: int) -> int:
-        """Return the number of the entry behind which about `limit` bytes are left."""
+        """Return the number of the entry behind which about `limit` bytes are left, or all that there are."""
         left = limit
         for entry in reversed(self._tail):
-            left -= len(entry.data)
+            left -= len(entry.data) + FRAME_HEAD.size
             if left <= 0:
                 return entry.seq - 1
-        found = self._ring.seq_before(left) if self._ring is not None else None
-        return found if found is not None else self._tail[0].seq - 1 if self._tail else 0
+        found = self._tail[0].seq - 1 if self._tail else self._seq
+        if self._ring is not None and (spilled := self._ring.seq_before(left)) is not None:
+            found = spilled
+        return (
+            0 if found == len(self._head) else found
+        )  # the head is short: all of it, where nothing is between
 
     def _from_head(self, after: int, limit: int) -> list[Entry]:
         return _take(iter(self._head[after:]), limit)  # the head holds entries 1, 2, 3, ...
