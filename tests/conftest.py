@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import signal
 
+from hypothesis import settings
+
 
 def pytest_configure() -> None:
-    """Take SIGINT as a terminal has it: a background job of a shell ignores it, and so would all that tests start."""
+    """Take SIGINT as a terminal has it: a background job of a shell ignores it, and so would all that tests start.
+
+    No example of a property has a deadline of its own.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # A machine that is busy with other things says nothing about what is tested.
+    settings.register_profile("patient", deadline=None)
+    settings.load_profile("patient")
