@@ -114,10 +114,12 @@ def test_a_timeout_says_whether_the_session_survived(session: Session) -> None:
 
 def test_commands_wait_for_each_other(sandbox: Sandbox, session: Session) -> None:
     session.exec("n=0")
+
+    def count(_: int) -> str:
+        return session.exec("m=$n; sleep 0.01; n=$((m+1)); echo $n").stdout
+
     with ThreadPoolExecutor(8) as pool:
-        done = list(
-            pool.map(lambda _: session.exec("m=$n; sleep 0.01; n=$((m+1)); echo $n").stdout, range(16))
-        )
+        done = list(pool.map(count, range(16)))
     assert sorted(done, key=int) == [f"{number}\n" for number in range(1, 17)]
 
 
@@ -227,8 +229,11 @@ def test_one_id_is_one_session_for_everybody(sandbox: Sandbox, session: Session)
 
 
 def test_fifty_who_create_one_id_make_one_session(sandbox: Sandbox) -> None:
+    def make(_: int) -> int:
+        return sandbox.create_session("one").refresh().pid
+
     with ThreadPoolExecutor(16) as pool:
-        pids = list(pool.map(lambda _: sandbox.create_session("one").refresh().pid, range(50)))
+        pids = list(pool.map(make, range(50)))
     assert len(set(pids)) == 1
     sandbox.session("one").delete()
 
