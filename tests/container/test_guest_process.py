@@ -285,10 +285,10 @@ async def test_old_output_is_dropped_and_told(start: Starter) -> None:
 
 
 async def test_a_writer_that_must_not_lose_waits_until_somebody_has_read(start: Starter) -> None:
-    limits = JournalLimits(memory=10_000, disk=400_000)
+    limits = JournalLimits(memory=10_000, disk=1_000_000)  # half of it and a whole read fit
     process = await start("seq 300000; echo over >&2", limits=limits, on_full="block")
     async with asyncio.timeout(DEADLINE_S):
-        while process.journal.cursor.offset < 200_000:
+        while process.journal.cursor.offset < 500_000:
             await process.journal.changed()
     held = process.journal.cursor
     with pytest.raises(TimeoutError):
