@@ -27,7 +27,7 @@ _CHUNK = 2**18
 def open_command_rows(engine: str) -> Generator[list[Row]]:
     """Yield the rows, with a sandbox of `engine` behind them."""
     with Sandbox.create(engine=engine) as sandbox:
-        yield [process_row(sandbox)]
+        yield [process_row(sandbox), session_row(sandbox)]
 
 
 def process_row(sandbox: Sandbox) -> Row:
@@ -47,6 +47,18 @@ def process_row(sandbox: Sandbox) -> Row:
         bound=2.0,
         rounds=5,
         warm_up=1,
+    )
+
+
+def session_row(sandbox: Sandbox) -> Row:
+    """A session has a shell already, and needs no process for a command of its own."""
+    session = sandbox.create_session()
+    return Row(
+        name='session.exec("true") / exec("true")',
+        ours=timed(lambda: session.exec("true")),
+        theirs=timed(lambda: sandbox.exec("true")),
+        bound=1.5,
+        rounds=200,
     )
 
 
