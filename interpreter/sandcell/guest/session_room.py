@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -88,11 +87,8 @@ class SessionRoom:
     async def delete(self, session_id: str, *, keep_processes: bool, who: str) -> None:
         """End a session, and the processes that were started from it. Raises NotFound."""
         await self._sessions.delete(session_id)
-        if keep_processes:
-            return
-        async with asyncio.TaskGroup() as group:
-            for each in self._processes.list(session_id=session_id, status="running"):
-                group.create_task(each.kill(who=who))
+        if not keep_processes:
+            await self._processes.kill_all(who=who, session_id=session_id)
 
     def place(self, session_id: str, path: str) -> str:
         """Return `path` as it counts from the session's folder.
