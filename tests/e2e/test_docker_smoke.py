@@ -103,6 +103,29 @@ def test_user_code_may_install_into_its_environment_only(sandbox: Sandbox) -> No
     assert done.exit_code == 0, done.stderr
 
 
+def test_a_terminal_is_the_users(sandbox: Sandbox) -> None:
+    terminal = sandbox.create_terminal("screen", command="stat -c %u $(tty); echo again >$(tty); exec cat")
+    shown = ""
+    while "again\r\n" not in shown:
+        shown += terminal.read(timeout=20)
+    assert shown == f"{USER_UID}\r\nagain\r\n"
+    terminal.write("x\n")
+    assert terminal.read(timeout=20).startswith("x\r\n")
+    terminal.write("\x03")
+    assert terminal.wait(timeout=20).signal == 2
+
+
+def test_top_shows_nothing_of_what_serves_the_sandbox(sandbox: Sandbox) -> None:
+    terminal = sandbox.create_terminal("shown", command=["cat"])
+    sandbox.run_code("1")
+    found = sandbox.top()
+    assert {"shown", "python"} <= {each.owner for each in found}
+    assert {each.user for each in found} == {"user"}
+    assert not [each for each in found if "spawner.py" in each.command or "sandcell.guest" in each.command]
+    terminal.delete()
+    assert "shown" not in {each.owner for each in sandbox.top()}
+
+
 def test_it_says_what_it_is(sandbox: Sandbox, place: Place) -> None:
     info = sandbox.info()
     assert (info.engine, info.image, info.user) == (place.engine, "sandcell-runtime:slim", "user")
