@@ -50,6 +50,39 @@ def test_a_person_at_a_shell(sandbox: Sandbox) -> None:
     terminal.delete()
 
 
+SCREEN = """
+import curses
+
+def main(screen):
+    screen.addstr(0, 0, "漢字 é ready")
+    while (key := screen.get_wch()) != "q":
+        if key == curses.KEY_RESIZE:
+            curses.update_lines_cols()
+            screen.addstr(1, 0, f"size {curses.COLS}x{curses.LINES}")
+        else:
+            screen.addstr(2, 0, f"key {key!r}")
+
+curses.wrapper(main)
+"""
+
+
+def test_a_full_screen_program_has_all_it_needs(sandbox: Sandbox) -> None:
+    sandbox.files.write("screen.py", SCREEN)
+    terminal = sandbox.create_terminal(command=[sandbox.info().python, "screen.py"], env={"TERM": "xterm"})
+    shown = until(terminal, "漢字 é ready")
+    assert "\x1b[?1049h" in shown
+    terminal.resize(132, 43)
+    until(terminal, "size 132x43")
+    terminal.write("\x1bOA")  # an arrow
+    until(terminal, "key 259")
+    terminal.write("ü")
+    until(terminal, "'ü'")
+    terminal.write("q")
+    assert terminal.wait(timeout=DEADLINE_S).code == 0
+    assert "\x1b[?1049l" in until(terminal, "\x1b[?1049l")
+    terminal.delete()
+
+
 def test_a_terminal_is_found_and_shown_again(sandbox: Sandbox) -> None:
     made = sandbox.create_terminal("mine", command=["cat"], cwd="/tmp", env={"A": "b"})
     made.write("typed\n")
@@ -77,6 +110,15 @@ def test_a_read_waits_as_long_as_it_is_told(sandbox: Sandbox) -> None:
     with pytest.raises(SandcellError) as late:
         terminal.wait(timeout=0.05)
     assert code_of(late) is ErrorCode.WAIT_TIMEOUT
+    terminal.delete()
+
+
+def test_no_answer_is_overlooked(sandbox: Sandbox) -> None:
+    terminal = sandbox.create_terminal(command="stty raw -echo; echo on; exec cat")
+    until(terminal, "on\n")
+    for _ in range(300):
+        terminal.write("x")
+        assert terminal.read(timeout=DEADLINE_S) == "x"
     terminal.delete()
 
 

@@ -121,7 +121,8 @@ async def _await_news(journal: Journal, after: Cursor, patience_s: float) -> Non
     """Wait until there is something behind `after`, or nothing more is to come."""
     if patience_s and not journal.ended and not journal.read(after, 1):
         with suppress(TimeoutError):
-            await asyncio.wait_for(journal.changed(), patience_s)
+            async with asyncio.timeout(patience_s):
+                await journal.changed()  # in this very step: what comes before somebody waits wakes nobody
 
 
 class TerminalIo(JournalSocket):
