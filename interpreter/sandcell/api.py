@@ -5,6 +5,7 @@ Times are seconds since the epoch (UTC), durations seconds, sizes bytes. Source:
 
 from __future__ import annotations
 
+import struct
 from typing import Any, Literal
 
 import msgspec
@@ -13,6 +14,8 @@ from msgspec import UNSET, UnsetType
 from sandcell_container.end import End, KillReport
 
 __all__ = [
+    "EXEC_TYPE",
+    "STDIN_AFTER",
     "AskComplete",
     "AskInspect",
     "ChangeEnv",
@@ -49,6 +52,7 @@ __all__ = [
     "TerminalInfo",
     "Variable",
     "Variables",
+    "before_stdin",
 ]
 
 
@@ -202,8 +206,16 @@ class FrontInfo(Answer, frozen=True, kw_only=True):
 # --- commands
 
 
+EXEC_TYPE = "application/vnd.sandcell.exec"
+"""The type of a command's body with its standard input in it: `before_stdin`, then raw bytes to the end of the body."""
+
+
 class ExecRequest(Body, frozen=True, kw_only=True):
-    """POST /v1/exec. `stdin` is base64, None closes it at once. `stream` sends output as it comes, uncut."""
+    """POST /v1/exec. `stdin` is base64, None closes it at once; more of it than a body takes comes as EXEC_TYPE.
+
+    `stream` sends output as it comes, uncut. What an output has beyond `max_output` bytes is cut from the answer of one
+    that is not a stream, and the whole goes to a file; with `stream` to a file where `max_output` is given.
+    """
 
     command: str | tuple[str, ...]
     id: str | None = None
@@ -214,6 +226,13 @@ class ExecRequest(Body, frozen=True, kw_only=True):
     max_output: int | None = None
     stream: bool = False
 
+
+def before_stdin(body: bytes) -> bytes:
+    """Return what stands in front of the standard input in a body of EXEC_TYPE: an ExecRequest as JSON, its length first."""
+    return STDIN_AFTER.pack(len(body)) + body
+
+
+STDIN_AFTER = struct.Struct("!I")  # how many bytes of JSON come before the standard input
 
 # --- sessions
 

@@ -161,7 +161,12 @@ class _Kept:
         if self._gap is None and not before.is_cut:
             return _Stream(before.head, b"", None)
         if self._gap is None:
-            ours = Truncation(bytes=before.gap_bytes, lines=before.gap_lines, total_bytes=before.total_bytes)
+            ours = Truncation(
+                bytes=before.gap_bytes,
+                lines=before.gap_lines,
+                total_bytes=before.total_bytes,
+                path=None if said is None else said.path,  # a stream is cut here alone
+            )
             return _Stream(before.head, before.tail, ours)
         gap = replace(self._gap, total_bytes=self._gap.bytes + before.total_bytes + behind.total_bytes)
         return _Stream(before.head + before.tail, behind.head + behind.tail, said or gap)

@@ -52,6 +52,8 @@ class Config:
     max_output: int = 2**20  # each stream of an exec, in the answer
     max_output_limit: int = 64 * 2**20
     max_body: int = 8 * 2**20  # a request body that is not a file
+    max_connections: int = 1000
+    request_timeout: float = 20.0  # for the rest of a request that has begun: its head, or a body that stalls
     max_text_result: int = 2**20
     max_image_result: int = 10 * 2**20
     max_queue: int = 64  # of a context, of a session

@@ -21,7 +21,8 @@ class Reader:
 
     def __init__(self, pipe: StdinPipe) -> None:
         self.pipe = pipe
-        self.fd = pipe.read_end
+        self.fd = os.dup(pipe.read_end)
+        pipe.close_read_end()
 
     def read(self, size: int) -> bytes:
         return os.read(self.fd, size)

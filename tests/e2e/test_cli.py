@@ -9,13 +9,13 @@ import signal
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Generator
-    from pathlib import Path
 
 SANDCELL = [sys.executable, "-c", "from sandcell.cli.main import run; run()"]
 
@@ -36,9 +36,9 @@ class Shell:
             check=False,
         )
 
-    def line(self, text: str, folder: Path) -> subprocess.CompletedProcess[bytes]:
-        """Run the command as a shell does that gets `text` after its name, redirections too."""
-        line = f"{shlex.join(SANDCELL)} {text}"
+    def line(self, text: str, folder: Path, *, before: str = "") -> subprocess.CompletedProcess[bytes]:
+        """Run the command as a shell does that gets `text` after its name, redirections too, and `before` in front."""
+        line = f"{before} {shlex.join(SANDCELL)} {text}"
         return subprocess.run(
             ["/bin/sh", "-c", line],
             env=self.environment,
@@ -49,10 +49,19 @@ class Shell:
             check=False,
         )
 
-    def start(self, *argv: str) -> subprocess.Popen[bytes]:
+    def start(self, *argv: str, start_new_session: bool = False) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [*SANDCELL, *argv], env=self.environment, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
+            [*SANDCELL, *argv],
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            start_new_session=start_new_session,
         )
+
+    def folders(self) -> list[str]:
+        """Return what is left of sandboxes, before anybody looks and buries them."""
+        place = Path(self.environment["SANDCELL_STATE_DIR"]) / "sandboxes"
+        return sorted({each.name for each in place.iterdir()} - {"table.lock"})
 
     def names(self) -> list[str]:
         rows: list[dict[str, Any]] = json.loads(self("ps", "--json").stdout)
@@ -147,6 +156,42 @@ def test_an_interrupt_from_the_keyboard_ends_run_and_sandbox(shell: Shell) -> No
     assert shell.names() == []
 
 
+ENDED = {
+    "exec": ("exec", "echo here; sleep 60"),
+    "run": ("run", "-c", "print('here', flush=True); import time; time.sleep(60)"),
+}
+
+
+@pytest.mark.parametrize("verb", ENDED)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_command_and_its_sandbox(shell: Shell, verb: str, number: signal.Signals) -> None:
+    with shell.start(*ENDED[verb]) as running:
+        assert _line_of(running) == b"here\n"
+        running.send_signal(number)
+        assert running.wait(20) == 128 + number
+    assert shell.folders() == []
+
+
+def test_a_signal_to_all_of_a_terminal_leaves_nothing_either(shell: Shell) -> None:
+    with shell.start("exec", "echo here; sleep 60", start_new_session=True) as running:
+        assert _line_of(running) == b"here\n"
+        os.killpg(running.pid, signal.SIGHUP)
+        assert running.wait(20) == 128 + signal.SIGHUP
+    assert shell.folders() == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_notebook_and_its_sandbox(
+    shell: Shell, tmp_path: Path, number: signal.Signals
+) -> None:
+    source = _notebook(tmp_path / "in.ipynb", "print('here')", "import time; time.sleep(60)")
+    with shell.start("run", source) as running:
+        assert _line_of(running) == b"here\n"
+        running.send_signal(number)
+        assert running.wait(20) == 128 + number
+    assert shell.folders() == []
+
+
 @pytest.mark.parametrize(
     ("line", "code", "words"),
     [
@@ -197,6 +242,24 @@ def test_exec_gives_standard_input_when_asked(shell: Shell) -> None:
     content = bytes(range(256)) * 100
     assert shell("exec", "--stdin", "--", "cat", stdin=content).stdout == content
     assert shell("exec", "cat", stdin=content).stdout == b""
+
+
+def test_exec_takes_standard_input_of_any_length(shell: Shell) -> None:
+    content = bytes(range(256)) * 50_000
+    assert shell("exec", "--stdin", "--", "cat", stdin=content).stdout == content
+
+
+def test_exec_ends_when_its_command_does_though_standard_input_is_endless(
+    shell: Shell, tmp_path: Path
+) -> None:
+    for command, said in (("head -1", b"y\n"), ("echo done", b"done\n"), ("exec <&-; echo done", b"done\n")):
+        done = shell.line(f"exec --stdin '{command}'", tmp_path, before="yes |")
+        assert (done.returncode, done.stdout) == (0, said)
+
+
+def test_exec_loses_nothing_where_its_output_is_read_slowly(shell: Shell, tmp_path: Path) -> None:
+    done = shell.line("exec 'head -c 150000000 /dev/zero' | (sleep 1; wc -c)", tmp_path)
+    assert done.stdout == b"150000000\n"
 
 
 def test_exec_tells_of_a_signal_and_of_a_timeout(shell: Shell) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -12,10 +12,15 @@ from sandcell.api import ExecRequest
 from sandcell.config import Config
 from sandcell.guest import commands as room
 from sandcell.guest.commands import Commands
+from sandcell_container.end import Truncation
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.frames import Kind
 from sandcell_container.guest.boot import GuestBoot
+from sandcell_container.guest.stdin_pipe import StdinPipe
 from sandcell_container.journal import Journal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 BOOT = GuestBoot(
     sandbox_id="s",
@@ -40,6 +45,7 @@ class PlayedCommand:
         self.id = exec_id
         self.journal = Journal("e")
         self.cancelled = 0
+        self.cuts: dict[str, Truncation] = {}
 
     def finish(self, output: bytes = b"") -> None:
         self.journal.append(Kind.STDOUT, output)
@@ -153,7 +159,7 @@ async def test_old_commands_are_forgotten_but_not_that_they_ran(
     starts: Starts, bound: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not bound:
-        monkeypatch.setattr(room, "MAX_KEPT_BYTES", 250)  # each has 100 of output
+        monkeypatch.setattr(room, "MAX_KEPT_BYTES", 1000)  # each has 100 of output, and bookkeeping
     commands = commands_of(**bound)
     for name in ("one", "two", "three"):
         await follow(commands, ExecRequest(command="true", id=name))
@@ -162,6 +168,58 @@ async def test_old_commands_are_forgotten_but_not_that_they_ran(
     assert caught.value.code is ErrorCode.LOST
     assert len(starts.made) == 3
     assert (await follow(commands, ExecRequest(command="true", id="three"))) is starts.made[2]
+
+
+class Store:
+    def __init__(self) -> None:
+        self.removed: list[str] = []
+
+    def open_soon(self, path: str, callback: Callable[[int | None], None]) -> None:
+        raise AssertionError("a played command makes no file")
+
+    def remove_soon(self, path: str) -> None:
+        self.removed.append(path)
+
+
+async def test_the_files_of_a_command_go_when_it_is_forgotten(
+    starts: Starts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "MAX_SPILLED_BYTES", 250)
+    nobody, store = cast("Any", None), Store()
+    commands = Commands(nobody, BOOT, Config(), store)
+    for name in ("one", "two", "three"):
+        async with commands.follow(ExecRequest(command="true", id=name)):
+            cut = Truncation(bytes=50, lines=1, total_bytes=100, path=f"/out/{name}")
+            starts.made[-1].cuts = {"stdout": cut}
+            starts.made[-1].finish()
+    assert store.removed == ["/out/one"]
+    with pytest.raises(SandcellError) as caught:
+        await follow(commands, ExecRequest(command="true", id="one"))
+    assert caught.value.code is ErrorCode.LOST
+
+
+async def test_an_input_that_breaks_off_ends_the_command_whoever_follows_it(starts: Starts) -> None:
+    commands = commands_of()
+    async with AsyncExitStack() as first:
+        stdin = StdinPipe(more=True)
+        await first.enter_async_context(commands.follow(BODY, stdin))
+        async with commands.follow(BODY):
+            await first.aclose()
+            assert starts.made[0].cancelled == 1
+        stdin.close()
+
+
+async def test_an_input_that_came_whole_does_not(starts: Starts) -> None:
+    commands = commands_of()
+    async with AsyncExitStack() as first:
+        stdin = StdinPipe(more=True)
+        await first.enter_async_context(commands.follow(BODY, stdin))
+        stdin.end()
+        async with commands.follow(BODY, repeated := StdinPipe(more=True)):
+            await first.aclose()
+            assert starts.made[0].cancelled == 0
+        repeated.close()
+        stdin.close()
 
 
 async def test_what_is_asked_is_completed_from_the_sandbox(starts: Starts) -> None:

@@ -70,7 +70,6 @@ def test_a_connection_serves_again_after_a_whole_answer() -> None:
         conversation.feed(ANSWER)
         parts_of(conversation)
         assert conversation.reusable
-        conversation.recycle()
 
 
 def test_a_connection_that_the_guest_wants_closed_does_not_serve_again() -> None:

@@ -123,7 +123,7 @@ async def _start(
             return await spawner.start(start("sh", "-c", command))
     finally:
         if stdin is not None:
-            os.close(stdin.read_end)
+            stdin.close_read_end()
 
 
 class Exec:
@@ -156,6 +156,8 @@ class Exec:
         self._killing = False
         self._draining = False
         self._end: asyncio.Future[CommandEnd] = self._loop.create_future()
+        self.cuts: dict[str, Truncation] = {}
+        """What was cut of each stream, and where the whole is; known at its end."""
 
     async def wait(self) -> CommandEnd:
         """Return how it ended. Cancelling leaves it running."""
@@ -263,7 +265,8 @@ class Exec:
     def _finish(self) -> None:
         if self._stdin is not None:
             self._stdin.close()
-        cuts = {each.name: self._append_kept(each) for each in self._output}
+        for each in self._output:
+            self._append_kept(each)
         end = self._how_it_ended()
         ended = CommandEnd(
             end=end,
@@ -271,17 +274,19 @@ class Exec:
             signal=end.signal,
             duration=time.monotonic() - self._began,
             leftovers=self._leftovers,
-            truncated={name: cut for name, cut in cuts.items() if cut is not None},
+            truncated=self.cuts,
             usage=usage_of(self._exit),
         )
         self.journal.append(Kind.ENDED, msgspec.json.encode(ended))
         self.journal.end()
         self._end.set_result(ended)
 
-    def _append_kept(self, output: _Output) -> Truncation | None:
+    def _append_kept(self, output: _Output) -> None:
         if output.kept is None:
-            return None
-        return output.kept.finish()[1] if self._stream else output.kept.finish_into(self.journal)
+            return
+        said = output.kept.finish()[1] if self._stream else output.kept.finish_into(self.journal)
+        if said is not None:
+            self.cuts[output.name] = said
 
     def _how_it_ended(self) -> End:
         if self._exit is None:

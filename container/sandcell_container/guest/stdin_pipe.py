@@ -12,7 +12,7 @@ _LARGE = 2**20  # bytes of a pipe, where more is to come than a plain one takes
 
 
 class StdinPipe:
-    """One writer. `read_end` is for the process; who starts it closes that.
+    """One writer. `read_end` is for the process, closed by `close_read_end` once that has it.
 
     `data` is written first. With `more` what `send` gives follows, until `end`. Give it back with `close`.
     """
@@ -23,7 +23,7 @@ class StdinPipe:
         self._rest = memoryview(data)
         self._is_ended = not more
         self._is_refused = False
-        self._is_closed = False
+        self._is_given_up = False
         self._is_waiting = False
         self._taken: asyncio.Future[None] | None = None
         if more:
@@ -40,10 +40,11 @@ class StdinPipe:
 
         Where the process reads no more this waits until `close`: nobody is to send what nobody reads.
         """
-        if self._is_closed:
+        if self._is_given_up:
             return
-        self._rest = memoryview(data)
-        self._write()
+        if not self._is_refused:
+            self._rest = memoryview(data)
+            self._write()
         if self._rest or self._is_refused:
             self._taken = asyncio.get_running_loop().create_future()
             await self._taken
@@ -54,12 +55,24 @@ class StdinPipe:
         if not self._rest:
             self._hang_up()
 
+    def close_read_end(self) -> None:
+        """The process has it now, or there is none. Twice is fine."""
+        if self.read_end >= 0:
+            os.close(self.read_end)
+            self.read_end = -1
+
+    def give_up(self) -> None:
+        """The rest will never come: wait for no sender any more. The process does not see an end of file, which would be
+        a lie, but nothing, until `close`."""
+        self._is_given_up = True
+        self._rest = memoryview(b"")
+        self._wake()
+
     def close(self) -> None:
         """Write no more. What the process has not read by now is dropped. Twice is fine."""
-        self._is_closed = True
-        self._rest = memoryview(b"")
+        self.close_read_end()
+        self.give_up()
         self._hang_up()
-        self._wake()
 
     def _write(self) -> None:
         try:

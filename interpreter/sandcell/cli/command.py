@@ -10,16 +10,18 @@ import msgspec
 
 from sandcell.cli.output import write_stderr, write_stdout
 from sandcell.cli.place import open_place
-from sandcell.client.blocking.follow import Follower
+from sandcell.client.blocking.commands import command_entries
 from sandcell.client.options import NOT_GIVEN, make_command
-from sandcell.client.protocol import Request, path_of
+from sandcell.client.stdin import StdinFile
 from sandcell_container.end import CommandEnd
+from sandcell_container.errors import ErrorCode, error
 from sandcell_container.frames import Kind
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Generator
 
+    from sandcell.api import ExecRequest
     from sandcell.cli.place import Place
     from sandcell.config import Config
     from sandcell_container.frames import Entry
@@ -32,17 +34,18 @@ _TIMED_OUT = 124  # as timeout(1) has it
 def run_command(options: argparse.Namespace, config: Config) -> int:
     """Run what the options name, and return the exit code."""
     words = [*options.command, *options.rest]
-    request = make_command(
+    command = make_command(
         words[0] if len(words) == 1 else words,
         cwd=options.cwd,
         env=None,
-        stdin=sys.stdin.buffer.read() if options.stdin else None,
+        stdin=None,
         timeout=NOT_GIVEN if options.timeout is None else options.timeout,
-        max_output=config.max_output,
+        max_output=None,
         stream=True,
     )
+    stdin = StdinFile.of_descriptor(sys.stdin.fileno()) if options.stdin else None
     with open_place(options, config, label="running") as place:
-        for entry in _entries(place, config, msgspec.json.encode(request)):
+        for entry in _entries(place, config, command, stdin):
             place.progress.hush()
             match entry.kind:
                 case Kind.STDOUT:
@@ -51,9 +54,12 @@ def run_command(options: argparse.Namespace, config: Config) -> int:
                     write_stderr(entry.data)
                 case Kind.ENDED:
                     return _tell_end(msgspec.json.decode(entry.data, type=CommandEnd))
+                case Kind.GAP:
+                    what = "a part of the output was lost on its way"
+                    raise error(ErrorCode.LOST, what, hint="send it to a file in the sandbox")
                 case _:
-                    pass  # STARTED, and news of a later version
-    raise AssertionError("a follower ends with ENDED or raises")
+                    pass  # news of a later version
+    raise AssertionError("a command ends with ENDED or raises")
 
 
 def _tell_end(end: CommandEnd) -> int:
@@ -71,12 +77,11 @@ def exit_code_of(end: CommandEnd) -> int:
     return 128 + (end.signal or 0)
 
 
-def _entries(place: Place, config: Config, body: bytes) -> Generator[Entry]:
+def _entries(place: Place, config: Config, command: ExecRequest, stdin: StdinFile | None) -> Generator[Entry]:
     """Yield what comes out of the command. The SDK's own `exec` hands on text, which may not be what was written."""
-    request = Request(method="POST", path=path_of("exec"), body=body)
     with (
         closing(place.transport(config)) as transport,
-        closing(Follower(transport, request, None).entries()) as found,
+        closing(command_entries(transport, command, stdin)) as found,
     ):
         for followed in found:
             yield followed.entry

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from sandcell.cli.options import OWN_FAILURE, parse
 from sandcell.cli.output import Unwritten
+from sandcell.cli.signals import end_on_signals
 from sandcell_container.errors import ErrorCode, SandcellError, error
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ _NO_READER = 141  # as a program that SIGPIPE ended
 def run() -> None:
     """Be the console script."""
     _open_closed_streams()
+    end_on_signals()
     sys.exit(main(sys.argv[1:]))
 
 

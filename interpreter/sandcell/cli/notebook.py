@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import nbformat
@@ -14,6 +16,7 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernel
 
 from sandcell.cli.output import write_stderr, write_stdout, write_traceback
 from sandcell.cli.progress import Progress
+from sandcell.cli.signals import Ending
 from sandcell_container.errors import ErrorCode, error
 from sandcell_kernel.install import KERNEL_NAME, kernelspec
 
@@ -41,6 +44,9 @@ def run_notebook(options: argparse.Namespace, config: Config) -> int:
     if options.out is not None:
         _check_out(options.out)
     client = _client(notebook, options, config)
+    ending = Ending()
+    # By then nbclient has put handlers of its own there, which end the kernel under the cell that runs.
+    client.on_notebook_start = partial(_listen, ending)
     code = 0
     with Progress("starting a sandbox", sys.stderr) as progress:
         _report(client, notebook, progress, to_stdout=options.out is None)
@@ -54,11 +60,16 @@ def run_notebook(options: argparse.Namespace, config: Config) -> int:
             progress.hush()
             write_stderr(f"{late}\n")
             code = _TIMED_OUT
-        except DeadKernelError as problem:
+        except (DeadKernelError, asyncio.CancelledError) as problem:
+            ending.check()
             raise error(ErrorCode.CONTEXT_DIED, f"the kernel of {options.file} died: {problem}") from problem
     if options.out is not None:
         _write(notebook, options.out)
     return code
+
+
+def _listen(ending: Ending, notebook: Any) -> None:
+    ending.listen()
 
 
 def _check_out(path: Path) -> None:

@@ -13,7 +13,6 @@ from sandcell.client.checks import (
     check_bytes_as_text,
     check_callbacks,
     check_count,
-    check_data,
     check_number,
     check_path,
     check_text,
@@ -199,9 +198,9 @@ def make_command(
     *,
     cwd: str | None,
     env: Mapping[str, str | None] | None,
-    stdin: str | bytes | None,
+    stdin: bytes | None,
     timeout: float | NotGiven | None,
-    max_output: int,
+    max_output: int | None,
     stream: bool,
 ) -> ExecRequest:
     """Return the request of one command.
@@ -214,7 +213,7 @@ def make_command(
         id=new_id("exe"),
         cwd=None if cwd is None else check_path(cwd, what="cwd"),
         env=None if env is None else env_of(env),
-        stdin=None if stdin is None else check_data(stdin, what="stdin"),
+        stdin=stdin,
         timeout=check_timeout(timeout),
         max_output=max_output,
         stream=stream,

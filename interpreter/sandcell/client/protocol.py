@@ -6,21 +6,18 @@ says what it means. It also knows when the connection may serve another request.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import quote, urlencode
 
-import h11
 import msgspec
 
+from sandcell.client.http1 import AnswerReader, Cut, Head, Mark
 from sandcell.names import decode_names
 from sandcell_container.engine import Address
 from sandcell_container.errors import ErrorCode, SandcellError, error
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 __all__ = [
     "Address",
@@ -38,12 +35,11 @@ __all__ = [
 
 JSON_TYPE = "application/json"
 
+_LINE = re.compile(r"[A-Z]+ /[!-~]*")
+_VALUE = re.compile(r"[ -~]+")
+
 Admitted = Literal[True, False, "unknown"]
 T = TypeVar("T")
-
-
-class Cut(Exception):
-    """The connection ended before the answer did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,61 +61,53 @@ class Request:
 
     @property
     def target(self) -> str:
-        """The path and the query; a name of a file that is no UTF-8 is sent as the bytes that it is."""
+        """The path and the query, without a blank; a name of a file that is no UTF-8 is sent as the bytes that it is."""
         query = urlencode(self.query, errors="surrogateescape")
         return f"{self.path}?{query}" if query else self.path
-
-
-class Head(NamedTuple):
-    """The head of an answer; names of headers in lower case."""
-
-    status: int
-    headers: dict[str, str]
-
-
-class Mark(Enum):
-    """What else than a head or data may come next."""
-
-    NEED_DATA = "need data"
-    END = "end"
 
 
 class Conversation:
     """See the module."""
 
     def __init__(self, address: Address, token: str) -> None:
-        self._machine = h11.Connection(h11.CLIENT)
-        self._fixed = (
-            ("Host", f"{address.host}:{address.port}" if address.host else "sandbox"),
-            ("Authorization", f"Bearer {token}"),
-        )
+        host = f"{address.host}:{address.port}" if address.host else "sandbox"
+        self._fixed = f" HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n".encode()
+        self._reader = AnswerReader()
+        self._has_sent = True
 
     def begin(self, request: Request) -> bytes:
         """Return the bytes of `request`, whole unless its body is streamed."""
-        headers = list(self._fixed)
+        line = f"{request.method} {request.target}"
+        if _LINE.fullmatch(line) is None or _VALUE.fullmatch(request.content_type) is None:
+            raise ValueError(f"no request can say {line[:80]!r} of {request.content_type[:80]!r}")
+        self._reader.begin(request.method)
+        self._has_sent = not request.streamed
+        head = line.encode() + self._fixed
         if request.streamed:
-            headers += [("Content-Type", request.content_type), ("Transfer-Encoding", "chunked")]
-        elif request.body or request.method in {"POST", "PUT"}:
-            headers += [("Content-Type", request.content_type), ("Content-Length", str(len(request.body)))]
-        head = self._send(h11.Request(method=request.method, target=request.target, headers=headers))
-        if request.streamed:
-            return head
-        return head + (self.chunk(request.body) if request.body else b"") + self.end()
+            return (
+                head + f"Content-Type: {request.content_type}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+            )
+        if request.body or request.method in {"POST", "PUT"}:
+            length = len(request.body)
+            head += f"Content-Type: {request.content_type}\r\nContent-Length: {length}\r\n".encode()
+        return head + b"\r\n" + request.body
 
     def chunk(self, data: bytes) -> bytes:
         """Return the bytes of one piece of a body."""
-        return self._send(h11.Data(data=data))
+        return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
+
+    def piece(self, data: bytes) -> bytes:
+        """Return the bytes of one piece of a body, or those that end it where it is empty."""
+        return self.chunk(data) if data else self.end()
 
     def end(self) -> bytes:
         """Return the bytes that end the body."""
-        return self._send(h11.EndOfMessage())
+        self._has_sent = True
+        return b"0\r\n\r\n"
 
     def feed(self, data: bytes) -> None:
         """Take what came; b"" is the end of the connection."""
-        try:
-            self._machine.receive_data(data)
-        except h11.RemoteProtocolError as problem:
-            raise Cut(str(problem)) from problem
+        self._reader.feed(data)
 
     def next_part(self) -> Head | bytes | Mark:
         """Return the next part of the answer, in order: a head, data, END; or that more bytes are needed.
@@ -127,39 +115,12 @@ class Conversation:
         Raises:
             Cut: the connection ended in the middle of the answer, or what came is no HTTP.
         """
-        try:
-            event = self._machine.next_event()
-        except h11.RemoteProtocolError as problem:
-            raise Cut(str(problem)) from problem
-        match event:
-            case h11.Response():
-                return Head(event.status_code, _text_headers(event.headers))
-            case h11.Data():
-                return bytes(event.data)
-            case h11.EndOfMessage():
-                return Mark.END
-            case h11.InformationalResponse():
-                return self.next_part()
-            case h11.ConnectionClosed():
-                raise Cut("the connection was closed before an answer")
-            case _:
-                return Mark.NEED_DATA
+        return self._reader.next_part()
 
     @property
     def reusable(self) -> bool:
         """Whether both sides have said all and the connection stays."""
-        return self._machine.our_state is h11.DONE and self._machine.their_state is h11.DONE
-
-    def recycle(self) -> None:
-        """Make it ready for the next request."""
-        self._machine.start_next_cycle()
-
-    def _send(self, event: h11.Event) -> bytes:
-        return self._machine.send(event) or b""
-
-
-def _text_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    return {name.decode("ascii"): value.decode("latin-1") for name, value in headers}
+        return self._has_sent and self._reader.is_done and self._reader.stays
 
 
 def path_of(*parts: str) -> str:

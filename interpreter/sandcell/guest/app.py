@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tornado.httpserver import HTTPServer
 from tornado.web import Application, RequestHandler, url
 
+from sandcell.guest.connections import Phase, stream_of
 from sandcell.guest.contexts import (
     CompleteHandler,
     ContextHandler,
@@ -38,7 +39,7 @@ from sandcell.guest.process_handlers import (
     ProcessStdinHandler,
     ProcessWaitHandler,
 )
-from sandcell.guest.request import ApiHandler, NotFoundHandler, streamed
+from sandcell.guest.request import ApiHandler, NotFoundHandler
 from sandcell.guest.sandbox import EventsHandler, HealthHandler, InfoHandler, TopHandler
 from sandcell.guest.sessions import (
     EnvHandler,
@@ -137,8 +138,7 @@ def make_server(guest: Guest) -> HTTPServer:
     )
     # Bodies are bounded by the handlers, which can say so in our form, and files have no bound.
     server = HTTPServer(application, max_body_size=_NO_BOUND)
-    # A client keeps its connections as long as it likes: a timer for each request costs a tenth of a short one.
-    server.conn_params.header_timeout = None
+    server.conn_params.header_timeout = None  # `Connections` has the deadlines
     return server
 
 
@@ -153,14 +153,22 @@ class _BoundedApplication(Application):
         path_args: list[bytes] | None = None,
         path_kwargs: dict[str, bytes] | None = None,
     ) -> Any:
-        if issubclass(target_class, ApiHandler) and not self._is_short(request.headers):
-            target_class = streamed(target_class)
+        stream = stream_of(request.connection)
+        if stream is not None:
+            stream.phase = Phase.BODY if _has_body(request.headers) else Phase.SERVED
+        if issubclass(target_class, ApiHandler):
+            is_short = self._is_short(request.headers)
+            target_class = target_class.for_body(request.headers, is_short=is_short)
         return super().get_handler_delegate(request, target_class, target_kwargs, path_args, path_kwargs)
 
     def _is_short(self, headers: HTTPHeaders) -> bool:
         length = headers.get("Content-Length", "0")
         bound: int = self.settings["max_body"]
         return length.isdecimal() and int(length) <= bound and "Transfer-Encoding" not in headers
+
+
+def _has_body(headers: HTTPHeaders) -> bool:
+    return headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in headers
 
 
 def _log_request(handler: RequestHandler) -> None:

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Commands"]
 
-MAX_KEPT_BYTES = 32 * 2**20  # output of ended commands
+MAX_KEPT_BYTES = 32 * 2**20  # output of ended commands, in memory
+MAX_SPILLED_BYTES = 2**30  # and in files
 MAX_FORGOTTEN = 10_000  # ids of commands that ran and whose output is gone
 
 SPILL_FOLDER = ".cache/sandcell/output"  # below the user's home: the whole of what an answer has cut
@@ -41,7 +42,8 @@ class _Known:
         self.asked = asked
         self.starting: asyncio.Future[Exec] = asyncio.get_running_loop().create_future()
         self.followers = 1
-        self.size = 0  # of its output, when it was last looked at
+        self.size = 0  # bytes of its output in memory, when it was last looked at
+        self.files = dict[str, int]()  # those that hold an output whole, and their bytes
 
     @property
     def has_started(self) -> bool:
@@ -59,11 +61,15 @@ class Commands:
         self._store = store
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._kept_bytes = 0
+        self._spilled_bytes = 0
         self._forgotten: OrderedDict[str, None] = OrderedDict()
 
     @asynccontextmanager
-    async def follow(self, body: ExecRequest) -> AsyncGenerator[Exec]:
+    async def follow(self, body: ExecRequest, stdin: StdinPipe | None = None) -> AsyncGenerator[Exec]:
         """Yield the command of this id, started where it is new. With its last follower it ends.
+
+        A new one reads what `stdin` gives, and ends when this is left before that is whole: an input that broke off is
+        not to be taken for one that ended.
 
         Raises:
             InvalidRequest: INVALID_ARGUMENT, INVALID_NAME, INVALID_ENV_NAME, CWD_NOT_FOUND.
@@ -72,11 +78,14 @@ class Commands:
             Gone (LOST): it ran, and its output is kept no more.
         """
         exec_id = new_id("exe") if body.id is None else check_id(body.id, what="id of a command")
-        known = await self._join(exec_id, body) or await self._begin(exec_id, body)
+        known, began = await self._join(exec_id, body), False
+        if known is None:
+            known, began = await self._begin(exec_id, body, stdin), True
         try:
             yield known.starting.result()
         finally:
-            await self._leave(known)
+            is_torn = began and stdin is not None and not stdin.is_whole
+            await self._leave(known, is_torn=is_torn)
 
     async def _join(self, exec_id: str, body: ExecRequest) -> _Known | None:
         """Return a command that is there, when it has started; None where there is none, or its starter gave up."""
@@ -98,7 +107,7 @@ class Commands:
                 return known
         return None
 
-    async def _begin(self, exec_id: str, body: ExecRequest) -> _Known:
+    async def _begin(self, exec_id: str, body: ExecRequest, stdin: StdinPipe | None) -> _Known:
         if exec_id in self._forgotten:
             raise error(
                 ErrorCode.LOST,
@@ -107,7 +116,7 @@ class Commands:
             )
         known = self._known[exec_id] = _Known(body)
         try:
-            known.starting.set_result(await self._start(exec_id, body))
+            known.starting.set_result(await self._start(exec_id, body, stdin))
         except BaseException as problem:
             # Nothing was started, so nothing is remembered: the same id may be tried again.
             del self._known[exec_id]
@@ -119,20 +128,25 @@ class Commands:
             raise
         return known
 
-    async def _leave(self, known: _Known) -> None:
+    async def _leave(self, known: _Known, *, is_torn: bool = False) -> None:
         known.followers -= 1
-        if known.followers or not known.has_started:
+        if (known.followers and not is_torn) or not known.has_started:
             return
         command = known.starting.result()
         if not command.journal.ended:
             await command.cancel()
-        size = command.journal.cursor.offset
+        size = command.journal.memory
         self._kept_bytes += size - known.size
         known.size = size
+        if not known.files:
+            known.files = {cut.path: cut.total_bytes for cut in command.cuts.values() if cut.path}
+            self._spilled_bytes += sum(known.files.values())
         self._forget_old()
 
-    async def _start(self, exec_id: str, body: ExecRequest) -> Exec:
+    async def _start(self, exec_id: str, body: ExecRequest, stdin: StdinPipe | None) -> Exec:
         boot, config = self._boot, self._config
+        if body.stdin is not None:
+            stdin = StdinPipe(body.stdin)
         return await start_exec(
             self._spawner,
             body.command,
@@ -140,7 +154,7 @@ class Commands:
             epoch=boot.epoch,
             cwd=os.path.join(boot.workdir, body.cwd) if body.cwd else boot.workdir,
             env=merge_env(boot.base_env, body.env),
-            stdin=None if body.stdin is None else StdinPipe(body.stdin),
+            stdin=stdin,
             timeout=self._timeout(body.timeout),
             max_output=self._max_output(body),
             stream=body.stream,
@@ -172,16 +186,23 @@ class Commands:
         return self._config.max_output if asked is None and not body.stream else asked
 
     def _forget_old(self) -> None:
-        """Keep the newest ended commands within bounds, and of older ones that they ran.
+        """Keep the newest ended commands within bounds, with their files, and of older ones that they ran.
 
         From the oldest on, and no further than one in use: a look at all would cost each command.
         """
-        while len(self._known) > self._config.max_records or self._kept_bytes > MAX_KEPT_BYTES:
+        while (
+            len(self._known) > self._config.max_records
+            or self._kept_bytes > MAX_KEPT_BYTES
+            or self._spilled_bytes > MAX_SPILLED_BYTES
+        ):
             exec_id, oldest = next(iter(self._known.items()))
             if oldest.followers or not oldest.has_started:
                 return
             oldest.starting.result().journal.close()
             self._kept_bytes -= oldest.size
+            self._spilled_bytes -= sum(oldest.files.values())
+            for path in oldest.files:
+                self._store.remove_soon(path)
             del self._known[exec_id]
             self._forgotten[exec_id] = None
             if len(self._forgotten) > MAX_FORGOTTEN:

@@ -10,6 +10,7 @@ import asyncio
 import gc
 import logging
 import math
+import resource
 import signal
 import time
 from contextlib import AsyncExitStack
@@ -22,6 +23,7 @@ from sandcell.fork_server import ServerPlan
 from sandcell.fork_starter import ForkStarter
 from sandcell.guest.app import make_server
 from sandcell.guest.commands import Commands
+from sandcell.guest.connections import Connections
 from sandcell.guest.followers import Followers
 from sandcell.guest.fronts import Fronts, Rooms
 from sandcell.guest.leases import Leases
@@ -51,6 +53,7 @@ log = logging.getLogger(__name__)
 # What a sandbox may have, for a fork server and a kernel that wait there: they are not to use up what user code was given.
 _ROOM_TO_FORK = {"memory": 512 * 2**20, "pids": 100}
 _ROOM_TO_PRELOAD = {"memory": 2**30}
+_SHARE_OF_FILES = 4  # one descriptor in so many is for a connection: most requests need some more
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -179,13 +182,13 @@ def _make_leases(boot: GuestBoot, config: Config, rooms: Sequence[_Room]) -> Lea
 async def _listen(guest: Guest, listener: socket.socket) -> str:
     """Answer on `listener` until the end has come and everyone has been told; returns why."""
     server = make_server(guest)
-    listener.settimeout(0.0)
-    server.add_socket(listener)
-    log.info("serving sandbox=%s", guest.boot.sandbox_id)
+    config = guest.config
+    most = min(config.max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _SHARE_OF_FILES)
     try:
-        return await guest.leases.over()
+        with Connections(listener, server, most=most, patience=config.request_timeout):
+            log.info("serving sandbox=%s", guest.boot.sandbox_id)
+            return await guest.leases.over()
     finally:
-        server.stop()
         await server.close_all_connections()
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Generator, Iterable
     from types import TracebackType
 
+    from tornado.httputil import HTTPHeaders
+
     from sandcell.guest.state import Guest
 
 __all__ = ["ApiHandler", "NotFoundHandler", "check_token", "streamed"]
@@ -47,7 +49,7 @@ def check_token(given: str, query: str, *, token: str) -> None:
 
 
 class ApiHandler(RequestHandler):
-    """One noun of the interface. See `streamed` for how its body comes in."""
+    """One noun of the interface. See `for_body` for how its body comes in."""
 
     request_id = ""
 
@@ -57,6 +59,14 @@ class ApiHandler(RequestHandler):
         self._size = 0
         self._task: asyncio.Task[Any] | None = None
         self._client_gone = False
+
+    @classmethod
+    def for_body(cls, headers: HTTPHeaders, *, is_short: bool) -> type[ApiHandler]:
+        """Return the class that serves a request with these headers: this one takes a short body, which comes whole.
+
+        Whole costs less, and is bounded by what the head says; in pieces the bound is ours, and so is the refusal.
+        """
+        return cls if is_short else streamed(cls)
 
     def set_default_headers(self) -> None:
         self.clear_header("Server")  # who asks knows, and each header costs both ends
@@ -160,9 +170,9 @@ class ApiHandler(RequestHandler):
                 raise
 
     def on_connection_close(self) -> None:
+        if self._task is not None and not self._client_gone:
+            self._task.cancel()  # once: what it does because of that is not to be broken off
         self._client_gone = True
-        if self._task is not None:
-            self._task.cancel()
         super().on_connection_close()
 
     @property
@@ -224,11 +234,7 @@ def _is_own(handler: type[RequestHandler], method: str) -> bool:
 
 
 def streamed(handler: type[ApiHandler]) -> type[ApiHandler]:
-    """Return `handler` with a body that streams in, for one that is too long or does not say how long it is.
-
-    Tornado takes a body whole or in pieces by the class of the handler. Whole costs less, and is bounded by what
-    the head says; in pieces the bound is ours, and so is the refusal.
-    """
+    """Return `handler` with a body that streams in: tornado tells by the class of the handler how it comes."""
     return stream_request_body(type(handler.__name__, (handler,), {}))
 
 

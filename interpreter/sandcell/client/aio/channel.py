@@ -9,7 +9,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import os
 import time
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,9 +22,10 @@ from sandcell_container.errors import SandcellError
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import AsyncIterator, Callable, Coroutine
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator
 
     from sandcell.client.protocol import Address
+    from sandcell.client.stdin import StdinFile
 
 __all__ = ["Beside", "Channel", "call", "in_thread", "read_chunks", "write_chunks"]
 
@@ -59,19 +63,84 @@ class Channel:
         return cls(made)
 
     async def send(self, data: bytes, deadline: float | None) -> None:
-        async with _until(deadline):
-            await asyncio.get_running_loop().sock_sendall(self._socket, data)
+        try:
+            sent = self._socket.send(data)
+        except BlockingIOError:
+            sent = 0
+        if sent < len(data):
+            async with _until(deadline):
+                await asyncio.get_running_loop().sock_sendall(self._socket, memoryview(data)[sent:])
 
     async def receive(self, deadline: float | None) -> bytes:
         """Return what came, b"" at the end of the connection."""
+        if deadline is None:
+            return await asyncio.get_running_loop().sock_recv(self._socket, _CHUNK)
         async with _until(deadline):
             return await asyncio.get_running_loop().sock_recv(self._socket, _CHUNK)
+
+    @asynccontextmanager
+    async def sending(self, stdin: StdinFile, encode: Callable[[bytes], bytes]) -> AsyncGenerator[None]:
+        """Inside the block also send what `stdin` gives, each piece by `encode`, whose b"" is the end. Where the other
+        side takes no more the rest is dropped. What `stdin` raises ends the block."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                sending = group.create_task(self._send_all(stdin, encode))
+                yield
+                sending.cancel()
+        except BaseExceptionGroup as problems:
+            raise problems.exceptions[0] from None
+
+    async def _send_all(self, stdin: StdinFile, encode: Callable[[bytes], bytes]) -> None:
+        piece = None
+        with _watch(stdin.fd) as readable:
+            while piece != b"":
+                await readable()
+                piece = await asyncio.to_thread(stdin.read) if stdin.may_block else stdin.read()
+                try:
+                    await asyncio.get_running_loop().sock_sendall(self._socket, encode(piece))
+                except OSError:
+                    return  # it takes no more; its answer says why
 
     def is_stale(self) -> bool:
         return is_stale(self._socket)
 
     def close(self) -> None:
         self._socket.close()
+
+
+@contextmanager
+def _watch(fd: int | None) -> Generator[Callable[[], Awaitable[None]]]:
+    """Yield what waits until there is something to read at `fd`: a copy of it, as the program may wait for it as well."""
+    if fd is None:
+        yield _at_once
+        return
+    copy = os.dup(fd)
+    try:
+        yield partial(_readable, copy)
+    finally:
+        os.close(copy)
+
+
+async def _at_once() -> None:
+    """There is nothing to wait for."""
+
+
+async def _readable(fd: int) -> None:
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    try:
+        loop.add_reader(fd, _wake, ready)
+    except PermissionError:
+        return  # a device that is always ready
+    try:
+        await ready
+    finally:
+        loop.remove_reader(fd)
+
+
+def _wake(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)
 
 
 def _until(deadline: float | None) -> asyncio.Timeout:

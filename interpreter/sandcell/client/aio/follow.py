@@ -11,11 +11,11 @@ from sandcell_container.errors import SandcellError
 from sandcell_container.frames import Cursor, Entry, FrameDecoder, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
 
     from sandcell.client.aio.transport import AsyncAnswer, AsyncTransport
 
-__all__ = ["AsyncFollower", "Followed"]
+__all__ = ["AsyncFollower", "Followed", "read_entries"]
 
 _MISSES = 3  # connections in a row that broke without one new entry
 _DRAIN_S = 1.0  # the guest ends a stream right behind its ENDED
@@ -64,7 +64,7 @@ class AsyncFollower:
             answer = await self._transport.open(request, deadline=self.deadline)
             why = "the stream ended before its end was told"
             try:
-                async for followed in self._read(answer):
+                async for followed in read_entries(self._transport, answer, lambda: self.deadline):
                     misses = 0
                     request = self._after(followed.cursor)
                     yield followed
@@ -86,22 +86,32 @@ class AsyncFollower:
             if request is self._first:
                 request = self._again
 
-    async def _read(self, answer: AsyncAnswer) -> AsyncGenerator[Followed]:
-        decoder = FrameDecoder()
-        epoch = answer.head.headers.get("sandcell-epoch", "")
-        while chunk := await self._next_chunk(answer):
-            for entry in decoder.feed(chunk):
-                if entry.kind == Kind.ERROR:
-                    raise error_of(answer.head.status, entry.data)
-                yield Followed(entry, Cursor(epoch, entry.seq, entry.offset))
-
-    async def _next_chunk(self, answer: AsyncAnswer) -> bytes:
-        try:
-            return await answer.read(self.deadline)
-        except TimeoutError as problem:
-            raise unreachable(self._transport.address, "it stopped answering", admitted=True) from problem
-
     def _after(self, cursor: Cursor) -> Request:
         if self._again is None:
             return self._first
         return replace(self._again, query={**self._again.query, "cursor": str(cursor)})
+
+
+async def read_entries(
+    transport: AsyncTransport, answer: AsyncAnswer, deadline: Callable[[], float | None] = lambda: None
+) -> AsyncGenerator[Followed]:
+    """Yield the entries of a stream of frames, to the end of the answer.
+
+    Raises:
+        Cut: the connection broke before that.
+        SandcellError: the guest said so in the stream; UNREACHABLE when nothing came by `deadline`, asked each time.
+    """
+    decoder = FrameDecoder()
+    epoch = answer.head.headers.get("sandcell-epoch", "")
+    while chunk := await _next_chunk(transport, answer, deadline()):
+        for entry in decoder.feed(chunk):
+            if entry.kind == Kind.ERROR:
+                raise error_of(answer.head.status, entry.data)
+            yield Followed(entry, Cursor(epoch, entry.seq, entry.offset))
+
+
+async def _next_chunk(transport: AsyncTransport, answer: AsyncAnswer, deadline: float | None) -> bytes:
+    try:
+        return await answer.read(deadline)
+    except TimeoutError as problem:
+        raise unreachable(transport.address, "it stopped answering", admitted=True) from problem

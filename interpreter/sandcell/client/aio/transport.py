@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from sandcell.client.aio.channel import Channel
@@ -22,9 +23,10 @@ from sandcell.client.protocol import (
 from sandcell_container.errors import SandcellError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator
 
     from sandcell.client.protocol import Admitted
+    from sandcell.client.stdin import StdinFile
 
 __all__ = ["AsyncAnswer", "AsyncTransport"]
 
@@ -100,6 +102,33 @@ class AsyncTransport:
                 return await self._accept(AsyncAnswer(self, connection, head))
         raise await self.missed(why, admitted=admitted)
 
+    @asynccontextmanager
+    async def converse(self, request: Request, stdin: StdinFile) -> AsyncGenerator[AsyncAnswer]:
+        """Send `request`, a streamed one, and yield its answer when its head is there; what `stdin` gives follows the
+        request's own body as long as the block goes on. It is never sent again. Raises as `open`, and what `stdin` raises.
+        """
+        connection = await self.connect()
+        talk, deadline = connection.conversation, self._by(request, None)
+        try:
+            async with self._told():
+                await connection.send(talk.begin(request) + talk.chunk(request.body), deadline)
+            async with connection.channel.sending(stdin, talk.piece):
+                async with self._told():
+                    head = await connection.head(deadline)
+                yield await self._accept(AsyncAnswer(self, connection, head))
+        finally:
+            connection.close()
+
+    @asynccontextmanager
+    async def _told(self) -> AsyncGenerator[None]:
+        """Raise what breaks inside the block as an error of ours. Nobody knows whether the request was taken."""
+        try:
+            yield
+        except TimeoutError as problem:
+            raise unreachable(self.address, str(problem), admitted="unknown") from problem
+        except Cut as cut:
+            raise await self.missed(str(cut), admitted="unknown") from cut
+
     async def missed(self, why: str, *, admitted: Admitted) -> SandcellError:
         """Return the error of an answer that broke off: the guest has ended, or it has not.
 
@@ -123,7 +152,6 @@ class AsyncTransport:
     def give_back(self, connection: _Connection) -> None:
         """Keep a connection that can serve again, close another."""
         if connection.conversation.reusable and len(self._kept) < _KEPT:
-            connection.conversation.recycle()
             self._kept.append(connection)
         else:
             connection.close()
@@ -181,10 +209,7 @@ class AsyncTransport:
                 await self._upload(connection, chunks)
         except Cut:
             pass  # the guest may have refused before it had read all: if so, its answer is there and says why
-        head = await connection.next_part(self._by(request, sooner))
-        if not isinstance(head, Head):
-            raise Cut("the answer has no head")
-        return head
+        return await connection.head(self._by(request, sooner))
 
     def _by(self, request: Request, sooner: float | None) -> float:
         own = time.monotonic() + (request.patience or self.reply_timeout)
@@ -279,6 +304,12 @@ class _Connection:
             raise
         except OSError as problem:
             raise Cut(str(problem)) from problem
+
+    async def head(self, deadline: float | None) -> Head:
+        part = await self.next_part(deadline)
+        if not isinstance(part, Head):
+            raise Cut("the answer has no head")
+        return part
 
     async def next_part(self, deadline: float | None) -> Head | bytes | Mark:
         while True:

@@ -5,31 +5,42 @@ No event loop and no thread: it works inside a running notebook, and callbacks r
 
 from __future__ import annotations
 
+import select
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sandcell.client.local_file import Replacement
-from sandcell.client.sockets import connect_now, connect_unix_blocking, is_stale, new_socket
+from sandcell.client.sockets import connect_now, connect_unix_blocking, new_socket
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from sandcell.client.protocol import Address
+    from sandcell.client.stdin import StdinFile
 
 __all__ = ["Beside", "Channel", "call", "in_thread", "read_chunks", "write_chunks"]
 
 T = TypeVar("T")
 
 _CHUNK = 256 * 2**10
+_TOO_LATE = "the deadline has passed"
 
 
 class Channel:
-    """One connection. Deadlines are by `time.monotonic()`, None waits for ever; past one is TimeoutError."""
+    """One connection. Deadlines are by `time.monotonic()`, None waits for ever; past one is TimeoutError.
+
+    The socket never blocks: what is there is sent and read without asking first, and only what is not is waited for.
+    """
 
     def __init__(self, connected: socket.socket) -> None:
+        connected.settimeout(0.0)
         self._socket = connected
+        self._poll = select.poll()
+        self._poll.register(connected, select.POLLIN)
+        self._outgoing: _Outgoing | None = None
 
     @classmethod
     def open(cls, address: Address, deadline: float) -> Channel:
@@ -47,27 +58,121 @@ class Channel:
         return cls(made)
 
     def send(self, data: bytes, deadline: float | None) -> None:
-        self._socket.settimeout(_left(deadline))
-        self._socket.sendall(data)
+        rest = memoryview(data)
+        while True:
+            try:
+                rest = rest[self._socket.send(rest) :]
+            except BlockingIOError:
+                self._wait(select.POLLOUT, deadline)
+            if not rest:
+                return
 
     def receive(self, deadline: float | None) -> bytes:
         """Return what came, b"" at the end of the connection."""
-        self._socket.settimeout(_left(deadline))
-        return self._socket.recv(_CHUNK)
+        while True:
+            if self._outgoing is not None:
+                self._outgoing.send_until_answered(self._socket, deadline)
+            elif not self._poll.poll(_left_ms(deadline)):
+                raise TimeoutError(_TOO_LATE)
+            try:
+                return self._socket.recv(_CHUNK)
+            except BlockingIOError:
+                continue
+
+    @contextmanager
+    def sending(self, stdin: StdinFile, encode: Callable[[bytes], bytes]) -> Generator[None]:
+        """Inside the block also send what `stdin` gives, each piece by `encode`, whose b"" is the end: while `receive`
+        waits. Where the other side takes no more the rest is dropped. Raises there what `stdin` raises."""
+        self._outgoing = _Outgoing(stdin, encode)
+        try:
+            yield
+        except _StdinBroke as broken:
+            raise broken.problem from None
+        finally:
+            self._outgoing = None
 
     def is_stale(self) -> bool:
-        return is_stale(self._socket)
+        """Tell whether an idle connection was closed, here or there, or says what nobody asked for."""
+        return self._socket.fileno() < 0 or bool(self._poll.poll(0))
 
     def close(self) -> None:
         self._socket.close()
 
+    def _wait(self, events: int, deadline: float | None) -> None:
+        poll = select.poll()
+        poll.register(self._socket, events)
+        if not poll.poll(_left_ms(deadline)):
+            raise TimeoutError(_TOO_LATE)
 
-def _left(deadline: float | None) -> float | None:
-    if deadline is None:
-        return None
+
+class _StdinBroke(Exception):
+    """What the caller's file raised, on its way past all that would take it for a trouble of the connection."""
+
+    def __init__(self, problem: Exception) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+
+
+class _Outgoing:
+    """What is sent while an answer is waited for."""
+
+    def __init__(self, stdin: StdinFile, encode: Callable[[bytes], bytes]) -> None:
+        self._stdin = stdin
+        self._encode = encode
+        self._rest = memoryview(b"")
+        self._has_ended = False
+
+    def send_until_answered(self, sock: socket.socket, deadline: float | None) -> None:
+        """Send as much as is taken; return once there is something to read on `sock`."""
+        while True:
+            if self._stdin.fd is None and self._wants_more():
+                self._read()
+            ready = self._poll(sock).poll(_left_ms(deadline))
+            if not ready:
+                raise TimeoutError(_TOO_LATE)
+            for fd, events in ready:
+                if fd != sock.fileno():
+                    self._read()
+                elif events & select.POLLOUT:
+                    self._send(sock)
+            if any(fd == sock.fileno() and events & ~select.POLLOUT for fd, events in ready):
+                return
+
+    def _wants_more(self) -> bool:
+        return not self._rest and not self._has_ended
+
+    def _poll(self, sock: socket.socket) -> select.poll:
+        poll = select.poll()
+        poll.register(sock, select.POLLIN | (select.POLLOUT if self._rest else 0))
+        if self._stdin.fd is not None and self._wants_more():
+            poll.register(self._stdin.fd, select.POLLIN)
+        return poll
+
+    def _read(self) -> None:
+        try:
+            piece = self._stdin.read()
+        except Exception as problem:
+            raise _StdinBroke(problem) from problem
+        self._has_ended = not piece
+        self._rest = memoryview(self._encode(piece))
+
+    def _send(self, sock: socket.socket) -> None:
+        try:
+            self._rest = self._rest[sock.send(self._rest) :]
+        except BlockingIOError:
+            return
+        except OSError:
+            self._rest, self._has_ended = memoryview(b""), True  # it takes no more; its answer says why
+
+
+def _left_ms(deadline: float | None) -> float | None:
+    return None if deadline is None else max(_left(deadline), 0.0) * 1000
+
+
+def _left(deadline: float) -> float:
     left = deadline - time.monotonic()
     if left <= 0:
-        raise TimeoutError("the deadline has passed")
+        raise TimeoutError(_TOO_LATE)
     return left
 
 

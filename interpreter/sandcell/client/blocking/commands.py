@@ -6,12 +6,14 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from sandcell.api import EXEC_TYPE, before_stdin
 from sandcell.client.blocking.channel import call
-from sandcell.client.blocking.follow import Follower
-from sandcell.client.protocol import Request, path_of
+from sandcell.client.blocking.follow import Follower, read_entries
+from sandcell.client.protocol import Cut, Request, path_of
 from sandcell.command import CommandOutput, ExecResult, command_failed
 from sandcell.names import encode_names
 from sandcell_container.errors import ErrorCode, error
+from sandcell_container.frames import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
@@ -19,25 +21,26 @@ if TYPE_CHECKING:
     from sandcell.api import ExecRequest
     from sandcell.client.blocking.follow import Followed
     from sandcell.client.blocking.transport import Transport
+    from sandcell.client.stdin import StdinFile
     from sandcell.command import StreamName
 
-__all__ = ["read_result", "run_command"]
+__all__ = ["command_entries", "read_result", "run_command"]
 
 
 def run_command(
     transport: Transport,
-    request: ExecRequest,
+    command: ExecRequest,
+    stdin: StdinFile | None,
     *,
     max_output: int,
     callbacks: Mapping[StreamName, Callable[[str], object] | None],
     check: bool,
 ) -> ExecResult:
     """Run one command and return its result. It ends when this is given up."""
-    first = Request(method="POST", path=path_of("exec"), body=encode_names(request))
-    entries = Follower(transport, first, None).entries()
+    entries = command_entries(transport, command, stdin)
     result = read_result(entries, max_output=max_output, callbacks=callbacks)
     if check and not result.ok:
-        shown = request.command if isinstance(request.command, str) else " ".join(request.command)
+        shown = command.command if isinstance(command.command, str) else " ".join(command.command)
         raise command_failed(result, shown)
     return result
 
@@ -70,6 +73,46 @@ def read_result(
             details={"admitted": True},
         )
     return result
+
+
+def command_entries(
+    transport: Transport, command: ExecRequest, stdin: StdinFile | None
+) -> Generator[Followed]:
+    """Return what runs one command and yields what comes of it, up to ENDED. It ends when that is closed.
+
+    What `stdin` gives is sent while output comes, as fast as the command reads it. What is left of it at the end of the
+    command stays there, but for what was on its way.
+
+    Raises:
+        SandcellError: the guest said so; SANDBOX_GONE or UNREACHABLE where it stopped to say anything.
+    """
+    body = encode_names(command)
+    if stdin is not None:
+        return _fed_entries(transport, body, stdin)
+    request = Request(method="POST", path=path_of("exec"), body=body)
+    return Follower(transport, request, None).entries()
+
+
+def _fed_entries(transport: Transport, body: bytes, stdin: StdinFile) -> Generator[Followed]:
+    request = Request(
+        method="POST",
+        path=path_of("exec"),
+        body=before_stdin(body),
+        content_type=EXEC_TYPE,
+        streamed=True,
+        repeatable=False,
+    )
+    with transport.converse(request, stdin) as answer:
+        why = "the stream ended before its end was told"
+        try:
+            with closing(read_entries(transport, answer)) as entries:
+                for followed in entries:
+                    yield followed
+                    if followed.entry.kind == Kind.ENDED:
+                        return
+        except Cut as cut:
+            why = str(cut)
+        raise transport.missed(why, admitted=True)
 
 
 def _tell(

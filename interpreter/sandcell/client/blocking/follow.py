@@ -12,11 +12,11 @@ from sandcell_container.errors import SandcellError
 from sandcell_container.frames import Cursor, Entry, FrameDecoder, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
     from sandcell.client.blocking.transport import Answer, Transport
 
-__all__ = ["Followed", "Follower"]
+__all__ = ["Followed", "Follower", "read_entries"]
 
 _MISSES = 3  # connections in a row that broke without one new entry
 _DRAIN_S = 1.0  # the guest ends a stream right behind its ENDED
@@ -65,7 +65,7 @@ class Follower:
             answer = self._transport.open(request, deadline=self.deadline)
             why = "the stream ended before its end was told"
             try:
-                for followed in self._read(answer):
+                for followed in read_entries(self._transport, answer, lambda: self.deadline):
                     misses = 0
                     request = self._after(followed.cursor)
                     yield followed
@@ -87,22 +87,32 @@ class Follower:
             if request is self._first:
                 request = self._again
 
-    def _read(self, answer: Answer) -> Generator[Followed]:
-        decoder = FrameDecoder()
-        epoch = answer.head.headers.get("sandcell-epoch", "")
-        while chunk := self._next_chunk(answer):
-            for entry in decoder.feed(chunk):
-                if entry.kind == Kind.ERROR:
-                    raise error_of(answer.head.status, entry.data)
-                yield Followed(entry, Cursor(epoch, entry.seq, entry.offset))
-
-    def _next_chunk(self, answer: Answer) -> bytes:
-        try:
-            return answer.read(self.deadline)
-        except TimeoutError as problem:
-            raise unreachable(self._transport.address, "it stopped answering", admitted=True) from problem
-
     def _after(self, cursor: Cursor) -> Request:
         if self._again is None:
             return self._first
         return replace(self._again, query={**self._again.query, "cursor": str(cursor)})
+
+
+def read_entries(
+    transport: Transport, answer: Answer, deadline: Callable[[], float | None] = lambda: None
+) -> Generator[Followed]:
+    """Yield the entries of a stream of frames, to the end of the answer.
+
+    Raises:
+        Cut: the connection broke before that.
+        SandcellError: the guest said so in the stream; UNREACHABLE when nothing came by `deadline`, asked each time.
+    """
+    decoder = FrameDecoder()
+    epoch = answer.head.headers.get("sandcell-epoch", "")
+    while chunk := _next_chunk(transport, answer, deadline()):
+        for entry in decoder.feed(chunk):
+            if entry.kind == Kind.ERROR:
+                raise error_of(answer.head.status, entry.data)
+            yield Followed(entry, Cursor(epoch, entry.seq, entry.offset))
+
+
+def _next_chunk(transport: Transport, answer: Answer, deadline: float | None) -> bytes:
+    try:
+        return answer.read(deadline)
+    except TimeoutError as problem:
+        raise unreachable(transport.address, "it stopped answering", admitted=True) from problem

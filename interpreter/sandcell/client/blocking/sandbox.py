@@ -40,6 +40,7 @@ from sandcell.client.options import (
 from sandcell.client.protocol import Request, path_of
 from sandcell.client.records import born_dead, info_of_record
 from sandcell.client.signature import show_options
+from sandcell.client.stdin import Stdin, StdinFile, check_stdin
 from sandcell.names import encode_names
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.ids import check_id
@@ -322,7 +323,7 @@ class Sandbox(Processes, Sessions, Terminals):
         *,
         cwd: str | None = None,
         env: Mapping[str, str | None] | None = None,
-        stdin: str | bytes | None = None,
+        stdin: Stdin | None = None,
         timeout: float | NotGiven | None = NOT_GIVEN,
         check: bool = False,
         max_output: str | int = "1MiB",
@@ -331,27 +332,33 @@ class Sandbox(Processes, Sessions, Terminals):
     ) -> ExecResult:
         """Run one command and return its output: a line for `bash`, or words that nothing interprets.
 
-        Nothing but files survives it: what it started and left behind is ended. `stdin` is what it may read.
-        Of each stream at most `max_output` is kept, head and tail; `truncated` says what was cut and where
-        the whole is. Callbacks get the text as it comes. It ends when this is given up.
+        Nothing but files survives it: what it started and left behind is ended. `env`: changes to the user's, None
+        as a value takes a variable away. `stdin`: text, bytes or an open file, which is read while the command runs and
+        as fast as it reads; None is no input at all.
+
+        Of each stream at most `max_output` is kept, head and tail. `truncated` says what was cut; the whole, up to 64 MiB,
+        is then in a file of the sandbox, `truncated["stdout"].path`, for as long as the command is among the last 200.
+        Callbacks get all text, as it comes; one that is slow makes the command wait. It ends when this is given up.
 
         Raises:
-            InvalidRequest: CWD_NOT_FOUND; INVALID_ARGUMENT: no such program; INVALID_ENV_NAME.
+            InvalidRequest: CWD_NOT_FOUND; INVALID_ARGUMENT: no such program, a path as `stdin`; INVALID_ENV_NAME.
             Failed (COMMAND_FAILED): with `check`, when it did not exit with 0; its `result` is the ExecResult.
         """
         check_callbacks(on_stdout=on_stdout, on_stderr=on_stderr)
         named: dict[StreamName, Callable[[str], object] | None] = {"stdout": on_stdout, "stderr": on_stderr}
         limit = parse_size(max_output, what="max_output")
+        given = check_stdin(stdin)
+        file = given if isinstance(given, StdinFile) else None
         request = make_command(
             command,
             cwd=cwd,
             env=env,
-            stdin=stdin,
+            stdin=None if isinstance(given, StdinFile) else given,
             timeout=timeout,
             max_output=limit,
             stream=on_stdout is not None or on_stderr is not None,
         )
-        return run_command(self._transport, request, max_output=limit, callbacks=named, check=check)
+        return run_command(self._transport, request, file, max_output=limit, callbacks=named, check=check)
 
     # --- its end
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from sandcell.client.blocking.channel import Channel
@@ -23,9 +24,10 @@ from sandcell.client.protocol import (
 from sandcell_container.errors import SandcellError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from sandcell.client.protocol import Admitted
+    from sandcell.client.stdin import StdinFile
 
 __all__ = ["Answer", "Transport"]
 
@@ -101,6 +103,33 @@ class Transport:
                 return self._accept(Answer(self, connection, head))
         raise self.missed(why, admitted=admitted)
 
+    @contextmanager
+    def converse(self, request: Request, stdin: StdinFile) -> Generator[Answer]:
+        """Send `request`, a streamed one, and yield its answer when its head is there; what `stdin` gives follows the
+        request's own body as long as the block goes on. It is never sent again. Raises as `open`, and what `stdin` raises.
+        """
+        connection = self.connect()
+        talk, deadline = connection.conversation, self._by(request, None)
+        try:
+            with self._told():
+                connection.send(talk.begin(request) + talk.chunk(request.body), deadline)
+            with connection.channel.sending(stdin, talk.piece):
+                with self._told():
+                    head = connection.head(deadline)
+                yield self._accept(Answer(self, connection, head))
+        finally:
+            connection.close()
+
+    @contextmanager
+    def _told(self) -> Generator[None]:
+        """Raise what breaks inside the block as an error of ours. Nobody knows whether the request was taken."""
+        try:
+            yield
+        except TimeoutError as problem:
+            raise unreachable(self.address, str(problem), admitted="unknown") from problem
+        except Cut as cut:
+            raise self.missed(str(cut), admitted="unknown") from cut
+
     def missed(self, why: str, *, admitted: Admitted) -> SandcellError:
         """Return the error of an answer that broke off: the guest has ended, or it has not.
 
@@ -124,7 +153,6 @@ class Transport:
     def give_back(self, connection: _Connection) -> None:
         """Keep a connection that can serve again, close another."""
         if connection.conversation.reusable and len(self._kept) < _KEPT:
-            connection.conversation.recycle()
             self._kept.append(connection)
         else:
             connection.close()
@@ -182,10 +210,7 @@ class Transport:
                 self._upload(connection, chunks)
         except Cut:
             pass  # the guest may have refused before it had read all: if so, its answer is there and says why
-        head = connection.next_part(self._by(request, sooner))
-        if not isinstance(head, Head):
-            raise Cut("the answer has no head")
-        return head
+        return connection.head(self._by(request, sooner))
 
     def _by(self, request: Request, sooner: float | None) -> float:
         own = time.monotonic() + (request.patience or self.reply_timeout)
@@ -280,6 +305,12 @@ class _Connection:
             raise
         except OSError as problem:
             raise Cut(str(problem)) from problem
+
+    def head(self, deadline: float | None) -> Head:
+        part = self.next_part(deadline)
+        if not isinstance(part, Head):
+            raise Cut("the answer has no head")
+        return part
 
     def next_part(self, deadline: float | None) -> Head | bytes | Mark:
         while True:

@@ -1,0 +1,327 @@
+"""The guest's connections: how many there may be, how long one may take to say what it wants, and how it is refused
+before there is a handler that could do so.
+
+Tornado closes what it cannot read without a word or with an empty 400, and waits for the rest of a request for ever, or
+else by a timer for each request, which costs a tenth of a short one. Here one timer looks after all, and rests while no
+request is half there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import select
+import socket
+import sys
+import time
+from enum import Enum
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from tornado.iostream import IOStream, UnsatisfiableReadError
+
+from sandcell.names import encode_names
+from sandcell_container.errors import CODES, ErrorCode, error
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+    from typing import Self
+
+    from tornado.httpserver import HTTPServer
+
+    from sandcell_container.errors import SandcellError
+
+__all__ = ["Connections", "GuestStream", "Phase", "stream_of"]
+
+log = logging.getLogger(__name__)
+
+_BURST = 128  # connections that are accepted in one turn of the loop
+_LOOKS = 4  # times that a half request is looked at before it has taken too long
+_LINGER_S = 1.0
+_CHUNK = 2**16
+_PAUSE_S = 1.0  # until the next try to accept, when no descriptor is left and no connection idle
+_TORNADOS_400 = b"HTTP/1.1 400 Bad Request\r\n\r\n"
+
+# A peer on another machine can vanish without a word: after half a minute it has. One on this machine cannot.
+_KEEPALIVE = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000),
+)
+
+
+class Phase(Enum):
+    """What a connection owes us."""
+
+    IDLE = "nothing: it may ask, or not"
+    HEAD = "the rest of a head"
+    BODY = "the rest of a body"
+    SERVED = "nothing: it is being answered, or is no HTTP any more"
+
+
+class GuestStream(IOStream):
+    """One connection. `phase` is set where a head was read, too: nothing here knows what follows it."""
+
+    def __init__(self, connection: socket.socket, connections: Connections) -> None:
+        super().__init__(connection)
+        self.phase = Phase.IDLE
+        self.since = time.monotonic()
+        self._connections = connections
+        self._has_answered = False
+
+    @property
+    def is_owing(self) -> bool:
+        """Whether a request is half there, and its rest is waited for."""
+        return self.phase in {Phase.HEAD, Phase.BODY} and self.reading()
+
+    def has_unread(self) -> bool:
+        """Whether something has come that was not read yet, or the connection has gone."""
+        if self.socket is None:
+            return True
+        poll = select.poll()
+        poll.register(self.socket, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def refuse(self, problem: SandcellError) -> None:
+        """Say why, where no answer has begun, and close."""
+        log.info("refused a connection code=%s: %s", problem.code, problem.message)
+        if not self._has_answered and self.socket is not None:
+            copy = self.socket.dup()
+            super().write(_refusal(problem))
+            self._connections.linger(copy)
+        super().close()
+
+    # what tornado calls
+
+    def read_until_regex(self, regex: bytes, max_bytes: int | None = None) -> Awaitable[bytes]:
+        """Read a head: the connection has been answered, and may ask again."""
+        self.phase = Phase.HEAD if self._read_buffer_size else Phase.IDLE
+        self.since = time.monotonic()
+        self._has_answered = False
+        return super().read_until_regex(regex, max_bytes)
+
+    def read_bytes(self, num_bytes: int, partial: bool = False) -> Awaitable[bytes]:  # noqa: FBT001, FBT002 -- tornado's
+        if self.phase is Phase.BODY:
+            self._note()
+        return super().read_bytes(num_bytes, partial)
+
+    def read_from_fd(self, buf: bytearray | memoryview) -> int | None:
+        count = super().read_from_fd(buf)
+        if count and self.phase is not Phase.SERVED:
+            if self.phase is Phase.IDLE:
+                self.phase = Phase.HEAD
+            elif self.phase is Phase.HEAD:
+                return count  # a head has one deadline, however it trickles in
+            self._note()
+        return count
+
+    def write(self, data: bytes | memoryview) -> asyncio.Future[None]:
+        if data == _TORNADOS_400:
+            self.refuse(_malformed(sys.exception()))
+            return _done()
+        self._has_answered = True
+        return super().write(data)
+
+    def close(self, exc_info: Any = False) -> None:  # noqa: FBT002 -- tornado's
+        self._connections.forget(self)
+        if isinstance(exc_info, UnsatisfiableReadError) and not self.closed():
+            self.refuse(_head_too_long())
+        super().close(exc_info)
+
+    def _note(self) -> None:
+        self.since = time.monotonic()
+        self._connections.wake()
+
+
+def stream_of(connection: Any) -> GuestStream | None:
+    """Return the stream of a request's connection; None where there is none of ours."""
+    stream: object = getattr(connection, "stream", None)
+    return stream if isinstance(stream, GuestStream) else None
+
+
+class Connections:
+    """Accepts on `listener` and hands to `server`. A context manager over the running loop; leaving it stops accepting.
+
+    At most `most` at once: for one more the one that has been idle longest is closed, and where none is idle it is
+    RATE_LIMITED. One that is silent in the middle of a request for `patience` seconds is WAIT_TIMEOUT.
+    """
+
+    def __init__(self, listener: socket.socket, server: HTTPServer, *, most: int, patience: float) -> None:
+        self._listener = listener
+        self._server = server
+        self._most = most
+        self._patience = patience
+        self._loop = asyncio.get_running_loop()
+        self._streams = set[GuestStream]()
+        self._timer: asyncio.TimerHandle | None = None
+        self._pause: asyncio.TimerHandle | None = None
+        self._lingering: dict[socket.socket, asyncio.TimerHandle] = {}
+
+    def __enter__(self) -> Self:
+        self._listener.settimeout(0.0)
+        self._begin_to_accept()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.remove_reader(self._listener.fileno())
+        for timer in (self._timer, self._pause):
+            if timer is not None:
+                timer.cancel()
+        for each in list(self._lingering):
+            self._hang_up(each)
+
+    # for GuestStream
+
+    def wake(self) -> None:
+        """A request is half there: look after it."""
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._patience / _LOOKS, self._look)
+
+    def forget(self, stream: GuestStream) -> None:
+        self._streams.discard(stream)
+
+    def linger(self, refused: socket.socket) -> None:
+        """Hear out, and drop, what the other side still sends for a moment: one that is cut off while it sends may never
+        read what it was told."""
+        refused.settimeout(0.0)
+        try:
+            refused.shutdown(socket.SHUT_WR)
+        except OSError:
+            refused.close()  # it has gone
+            return
+        self._lingering[refused] = self._loop.call_later(_LINGER_S, self._hang_up, refused)
+        self._loop.add_reader(refused.fileno(), self._hear_out, refused)
+
+    def _hear_out(self, refused: socket.socket) -> None:
+        try:
+            if refused.recv(_CHUNK):
+                return
+        except BlockingIOError:
+            return
+        except OSError:
+            pass  # it has gone, without its last words
+        self._hang_up(refused)
+
+    def _hang_up(self, refused: socket.socket) -> None:
+        self._lingering.pop(refused).cancel()
+        self._loop.remove_reader(refused.fileno())
+        refused.close()
+
+    # deadlines
+
+    def _look(self) -> None:
+        self._timer = None
+        now = time.monotonic()
+        owing = [each for each in self._streams if each.is_owing]
+        for each in owing:
+            if now - each.since >= self._patience:
+                each.refuse(_too_slow(each.phase, self._patience))
+        if owing:
+            self.wake()
+
+    # accepting
+
+    def _begin_to_accept(self) -> None:
+        self._loop.add_reader(self._listener.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(_BURST):
+            try:
+                connection, address = self._listener.accept()
+            except BlockingIOError:
+                return
+            except ConnectionAbortedError:
+                continue
+            except OSError as problem:
+                self._run_short(problem)
+                return
+            self._take(connection, address)
+
+    def _take(self, connection: socket.socket, address: Any) -> None:
+        if len(self._streams) >= self._most and not self._make_room():
+            self._send_away(connection, _too_many(self._most))
+            return
+        if connection.family != socket.AF_UNIX:
+            for option in _KEEPALIVE:
+                connection.setsockopt(*option)
+        stream = GuestStream(connection, self)
+        self._streams.add(stream)
+        self._server.handle_stream(stream, address)
+
+    def _send_away(self, connection: socket.socket, problem: SandcellError) -> None:
+        connection.settimeout(0.0)
+        try:
+            connection.send(_refusal(problem))
+        except OSError:
+            connection.close()  # it has gone
+        else:
+            self.linger(connection)
+
+    def _make_room(self) -> bool:
+        """Close the one that has been idle longest; False where none is. One whose request is on its way is not idle."""
+        idle = [each for each in self._streams if each.phase is Phase.IDLE]
+        for each in sorted(idle, key=lambda each: each.since):
+            if not each.has_unread():
+                each.close()
+                return True
+        return False
+
+    def _run_short(self, problem: OSError) -> None:
+        """No descriptor is left for one more: the listener would wake the loop for ever."""
+        if self._make_room():
+            return
+        log.warning("cannot accept a connection: %s", problem)
+        self._loop.remove_reader(self._listener.fileno())
+        self._pause = self._loop.call_later(_PAUSE_S, self._begin_to_accept)
+
+
+def _refusal(problem: SandcellError) -> bytes:
+    status = CODES[problem.code].status
+    body = encode_names(problem.to_dict())
+    head = (
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+def _done() -> asyncio.Future[None]:
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    done.set_result(None)
+    return done
+
+
+# --- what is refused here
+
+
+def _malformed(problem: BaseException | None) -> SandcellError:
+    return error(
+        ErrorCode.INVALID_ARGUMENT,
+        f"the request is no HTTP/1.1: {problem}"[:200],
+        hint="a line, headers, an empty line, a body of the length that a header tells",
+    )
+
+
+def _head_too_long() -> SandcellError:
+    return error(
+        ErrorCode.TOO_LARGE, "the head of the request has more than 64 KiB", hint="put it into the body"
+    )
+
+
+def _too_slow(phase: Phase, patience: float) -> SandcellError:
+    what = "head of the request" if phase is Phase.HEAD else "body"
+    return error(
+        ErrorCode.WAIT_TIMEOUT,
+        f"the rest of the {what} did not come within {patience:g} s",
+        hint="send a request at once",
+    )
+
+
+def _too_many(most: int) -> SandcellError:
+    return error(
+        ErrorCode.RATE_LIMITED,
+        f"the sandbox has {most} connections, and all are in use",
+        hint="close some, or ask again when they have been answered",
+    )
