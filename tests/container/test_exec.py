@@ -230,6 +230,23 @@ async def test_a_file_that_cannot_be_made_is_not_named(place: Place) -> None:
     assert done.end.truncated["stdout"].path is None
 
 
+class Refusing(Folder):
+    """A store that says at once that it can make nothing."""
+
+    def open_soon(self, path: str, callback: Callable[[int | None], None]) -> None:
+        callback(None)
+
+
+async def test_a_store_may_answer_at_once_also_when_all_is_over(place: Place) -> None:
+    for command in ("seq 100000; seq 100000 >&2", "sleep 0.1; printf '%01000d'; printf '%01000d' >&2"):
+        options = {"max_output": 999, "spill_dir": "/nowhere", "spill_store": Refusing()}
+        done = await run(place, command, **options)
+        assert {name: cut.path for name, cut in done.end.truncated.items()} == {
+            "stdout": None,
+            "stderr": None,
+        }
+
+
 async def test_a_flood_is_counted_and_held_in_bounds(place: Place) -> None:
     done = await run(place, "head -c 50000000 /dev/zero", max_output=10000)
     assert done.end.truncated["stdout"].total_bytes == 50_000_000

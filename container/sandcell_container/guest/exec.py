@@ -6,10 +6,6 @@ Driven by the loop's callbacks alone, no task and no thread: a command costs lit
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import os
-import sys
-import termios
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -17,8 +13,9 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from sandcell_container.end import CommandEnd, End, end_of_status
-from sandcell_container.errors import SandcellError
+from sandcell_container.guest.command_line import start_command
 from sandcell_container.guest.kept_output import KeptOutput
+from sandcell_container.guest.process_pipes import OutputPipe
 from sandcell_container.guest.spawn import Start
 from sandcell_container.guest.spill import Spill
 from sandcell_container.journal import Journal, JournalLimits, Kind
@@ -33,9 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Exec", "start_exec"]
 
-_CHUNK = 2**18
-_PLAIN_PIPE = 2**16  # bytes that a pipe holds unless it is enlarged
-_LARGE_PIPE = 2**20
 _STREAM_LIMITS = JournalLimits(memory=2**22, head=2**20)
 _BEHIND = 2**20  # bytes that a follower of a stream may be behind before the command has to wait for it
 _BOOKKEEPING = 2**16
@@ -73,25 +67,20 @@ async def start_exec(
 
     Cancelling ends what was started. Raises as `Spawner.start`.
     """
-    output = [_Output("stdout", Kind.STDOUT), _Output("stderr", Kind.STDERR)]
+    outputs = (_Output("stdout", Kind.STDOUT), _Output("stderr", Kind.STDERR))
+    if max_output is not None:
+        for each in outputs:
+            spill = _spill_of(spill_store, spill_dir, f"{exec_id}.{each.name}")
+            each.kept = KeptOutput(each.name, each.kind, max_output, spill=spill)
+    limits = _STREAM_LIMITS if stream else JournalLimits(memory=2 * (max_output or 0) + _BOOKKEEPING)
+    run = Exec(exec_id, Journal(epoch, limits), outputs, stdin=stdin, stream=stream, kill_grace=kill_grace)
     try:
-        if max_output is not None:
-            for each in output:
-                spill = _spill_of(spill_store, spill_dir, f"{exec_id}.{each.name}")
-                each.kept = KeptOutput(each.name, each.kind, max_output, spill=spill)
-        job = await _start(spawner, command, cwd, env, stdin, output)
+        job = await start_command(spawner, command, run.make_start(cwd, env))
     except BaseException:
-        for each in output:
-            each.close()
-        if stdin is not None:
-            stdin.close()
+        run.give_back()
         raise
     job.owner = exec_id
-    limits = _STREAM_LIMITS if stream else JournalLimits(memory=2 * (max_output or 0) + _BOOKKEEPING)
-    run = Exec(
-        exec_id, Journal(epoch, limits), job, output, stdin=stdin, stream=stream, kill_grace=kill_grace
-    )
-    run.begin(timeout)
+    run.begin(job, timeout)
     return run
 
 
@@ -99,42 +88,14 @@ def _spill_of(store: SpillStore | None, folder: str | None, name: str) -> Spill 
     return None if store is None or folder is None else Spill(store, f"{folder}/{name}")
 
 
-async def _start(
-    spawner: Spawner,
-    command: str | Sequence[str],
-    cwd: str,
-    env: Mapping[str, str],
-    stdin: StdinPipe | None,
-    output: list[_Output],
-) -> Job:
-    def start(*argv: str) -> Start:
-        ends = [each.write_end for each in output]
-        read_end = None if stdin is None else stdin.read_end
-        return Start(argv=argv, env=env, cwd=cwd, stdin=read_end, stdout=ends[0], stderr=ends[1])
-
-    try:
-        if not isinstance(command, str):
-            return await spawner.start(start(*command))
-        try:
-            return await spawner.start(start("bash", "-c", command))
-        except SandcellError as problem:
-            if problem.details.get("errno") != "ENOENT" or problem.details.get("step") != "exec":
-                raise
-            return await spawner.start(start("sh", "-c", command))
-    finally:
-        if stdin is not None:
-            stdin.close_read_end()
-
-
 class Exec:
-    """A command that was started. Its journal ends with ENDED, a CommandEnd as JSON."""
+    """A command. Its journal ends with ENDED, a CommandEnd as JSON."""
 
     def __init__(
         self,
         exec_id: str,
         journal: Journal,
-        job: Job,
-        output: list[_Output],
+        outputs: tuple[_Output, _Output],
         *,
         stdin: StdinPipe | None,
         stream: bool,
@@ -142,22 +103,24 @@ class Exec:
     ) -> None:
         self.id = exec_id
         self.journal = journal
-        self._job = job
-        self._output = output
+        self.cuts: dict[str, Truncation] = {}
+        """What was cut of each stream, and where the whole is; known at its end."""
+        self._outputs = outputs
+        self._pipes = tuple(OutputPipe(partial(self._take, each)) for each in outputs)
         self._stdin = stdin
         self._stream = stream
         self._kill_grace = kill_grace
         self._loop = asyncio.get_running_loop()
-        self._began = time.monotonic()
+        self._began = 0.0
+        self._job: Job | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._cause: _OwnCause | None = None
         self._exit: JobExit | None = None
         self._leftovers = 0
         self._killing = False
         self._draining = False
+        self._drained = False
         self._end: asyncio.Future[CommandEnd] = self._loop.create_future()
-        self.cuts: dict[str, Truncation] = {}
-        """What was cut of each stream, and where the whole is; known at its end."""
 
     async def wait(self) -> CommandEnd:
         """Return how it ended. Cancelling leaves it running."""
@@ -168,50 +131,55 @@ class Exec:
         self._end_by("killed")
         await self.wait()
 
-    def begin(self, timeout: float | None) -> None:
-        """Take what comes from now on: output, the exit, the timeout."""
+    # for start_exec
+
+    def make_start(self, cwd: str, env: Mapping[str, str]) -> Start:
+        stdout, stderr = (each.write_end for each in self._pipes)
+        stdin = None if self._stdin is None else self._stdin.read_end
+        return Start(argv=(), env=env, cwd=cwd, stdin=stdin, stdout=stdout, stderr=stderr)
+
+    def begin(self, job: Job, timeout: float | None) -> None:
+        """Take what comes from now on: output, the exit, the timeout.
+
+        The write ends stay open here: it is the exit that ends a command, and an end of file would only wake the loop.
+        """
+        self._job, self._began = job, time.monotonic()
+        if self._stdin is not None:
+            self._stdin.close_read_end()
         if timeout is not None:
             self._timer = self._loop.call_later(timeout, self._end_by, "timeout")
         if self._stream:
-            self.journal.when_read(self._on_journal_read)
-        for each in self._output:
-            self._look_after(each)
-        self._job.when_exited(self._on_exit)
+            self.journal.when_read(self._look_after)
+        self._look_after()
+        job.when_exited(self._on_exit)
+
+    def give_back(self) -> None:
+        for each in self._pipes:
+            each.close()
+        if self._stdin is not None:
+            self._stdin.close()
 
     # output
-
-    def _look_after(self, output: _Output) -> None:
-        """Read an output as it comes, or let the command wait: the file is being made, or a follower is behind."""
-        wanted = not (self._draining or output.is_waiting or (self._stream and self._is_behind()))
-        if wanted and not output.is_read:
-            self._loop.add_reader(output.fd, self._on_output, output)
-        elif output.is_read and not wanted:
-            self._loop.remove_reader(output.fd)
-        output.is_read = wanted
-
-    def _is_behind(self) -> bool:
-        return self.journal.backlog > _BEHIND
-
-    def _on_journal_read(self) -> None:
-        for each in self._output:
-            self._look_after(each)
-
-    def _on_output(self, output: _Output) -> None:
-        if data := output.read(_CHUNK):
-            self._take(output, data)
-            self._look_after(output)
 
     def _take(self, output: _Output, data: bytes) -> None:
         if self._stream:
             self.journal.append(output.kind, data)
         if output.kept is not None:
-            output.kept.take(data, partial(self._on_spill_open, output))
+            output.kept.take(data, self._look_after)
+        if not self._draining:
+            self._look_after()
 
-    def _on_spill_open(self, output: _Output) -> None:
+    def _look_after(self) -> None:
+        """Read outputs as they come, or let the command wait: a file is being made, or a follower is behind."""
         if self._draining:
-            self._drain(output)
-        else:
-            self._look_after(output)
+            self._finish_when_kept()
+            return
+        is_behind = self._stream and self.journal.backlog > _BEHIND
+        for output, pipe in zip(self._outputs, self._pipes, strict=True):
+            if is_behind or output.is_waiting:
+                pipe.pause()
+            else:
+                pipe.resume()
 
     # the end
 
@@ -221,6 +189,7 @@ class Exec:
             self._kill(self._kill_grace)
 
     def _kill(self, grace_s: float) -> None:
+        assert self._job is not None
         self._killing = True
         self._job.start_kill(grace_s, self._on_killed)
 
@@ -228,8 +197,9 @@ class Exec:
         self._exit = ended
         if self._timer is not None:
             self._timer.cancel()
-        if ended is None or (self._job.is_settled and not self._killing):
-            self._drain_all()
+        is_settled = self._job is not None and self._job.is_settled
+        if ended is None or (is_settled and not self._killing):
+            self._drain()
         elif not self._killing:
             self._kill(0.0)
 
@@ -239,33 +209,23 @@ class Exec:
             self._cause = None  # it had ended by itself before
         elif count is not None:
             self._leftovers = count - (self._cause is not None)  # the command itself is no leftover
-        self._drain_all()
+        self._drain()
 
-    def _drain_all(self) -> None:
+    def _drain(self) -> None:
         """Nobody of the tree is left to write: read what is in the pipes, then end."""
         if self._draining:
             return
         self._draining = True
-        for each in self._output:
-            self._look_after(each)
-            if not each.is_waiting:
-                self._drain(each)
+        for each in self._pipes:
+            each.finish()
+        self._drained = True
+        self._finish_when_kept()
 
-    def _drain(self, output: _Output) -> None:
-        if output.left is None:
-            output.left = output.pending()  # no more: one who got the pipe from the tree may write for ever
-        while output.left > 0 and not output.is_waiting and (data := output.read(min(output.left, _CHUNK))):
-            output.left -= len(data)
-            self._take(output, data)
-        if not output.is_waiting:
-            output.close()
-        if all(each.is_closed for each in self._output):
-            self._finish()
-
-    def _finish(self) -> None:
-        if self._stdin is not None:
-            self._stdin.close()
-        for each in self._output:
+    def _finish_when_kept(self) -> None:
+        if not self._drained or any(each.is_waiting for each in self._outputs) or self._end.done():
+            return
+        self.give_back()
+        for each in self._outputs:
             self._append_kept(each)
         end = self._how_it_ended()
         ended = CommandEnd(
@@ -303,48 +263,13 @@ def usage_of(ended: JobExit | None) -> dict[str, float]:
 
 
 class _Output:
-    """One stream: its pipe, and what is kept of it.
-
-    The write end stays open here: it is the exit that ends a command, and an end of file would only wake the loop.
-    """
+    """One stream, and what is kept of it."""
 
     def __init__(self, name: str, kind: Kind) -> None:
         self.name = name
         self.kind = kind
         self.kept: KeptOutput | None = None
-        self.is_read = False  # whether the loop reads it
-        self.left: int | None = None  # bytes to read yet, once nobody is left to write
-        self.is_closed = False
-        self.fd, self.write_end = os.pipe()
-        os.set_blocking(self.fd, False)
 
     @property
     def is_waiting(self) -> bool:
         return self.kept is not None and self.kept.is_waiting
-
-    def read(self, size: int) -> bytes:
-        """Return what is there, empty where there is nothing."""
-        try:
-            data = os.read(self.fd, size)
-        except BlockingIOError:
-            return b""
-        if len(data) == _PLAIN_PIPE:
-            self._enlarge()
-        return data
-
-    def pending(self) -> int:
-        """Return how many bytes there are to read now."""
-        return int.from_bytes(fcntl.ioctl(self.fd, termios.FIONREAD, bytes(4)), sys.byteorder)
-
-    def close(self) -> None:
-        if not self.is_closed:
-            self.is_closed = True
-            os.close(self.fd)
-            os.close(self.write_end)
-
-    def _enlarge(self) -> None:
-        """One who fills a pipe writes much: fewer turns for both sides."""
-        try:
-            fcntl.fcntl(self.fd, fcntl.F_SETPIPE_SZ, _LARGE_PIPE)
-        except OSError:
-            pass  # all pipes of the user together have what they may have

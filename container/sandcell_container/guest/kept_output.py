@@ -29,23 +29,28 @@ class KeptOutput:
         self._spill = spill
         self._is_spilled = False
         self._is_waiting = False
+        self._held: list[bytes] = []
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the file is being made: until then nothing may be given to `take`."""
+        """Whether the file is being made: until then the writer should rest, as all that is given is held in memory."""
         return self._is_waiting
 
     def take(self, data: bytes, resume: Callable[[], None]) -> None:
         """Take the next bytes. The first ones that do not fit wait for the file; `resume` is called when it is there."""
+        if self._is_waiting:
+            self._held.append(data)
+            return
         spill = self._spill
         if spill is None or self._is_spilled or len(data) + self._kept.total <= self._kept.bound:
             self._keep(data)
             return
         self._is_waiting = True
-        spill.open_soon(lambda: self._begin_spill(spill, data, resume))
+        self._held.append(data)
+        spill.open_soon(lambda: self._begin_spill(spill, resume))
 
     def finish(self) -> tuple[Cut, Truncation | None]:
-        """End the file and return what is kept, and what is told of the cut where there is one."""
+        """End the file and return what is kept, and what is told of the cut where there is one. Not while it is waiting."""
         path = self._spill.finish() if self._spill is not None else None
         cut = self._kept.finish()
         if not cut.is_cut:
@@ -70,9 +75,11 @@ class KeptOutput:
         if self._is_spilled and self._spill is not None:
             self._spill.write(data)
 
-    def _begin_spill(self, spill: Spill, data: bytes, resume: Callable[[], None]) -> None:
+    def _begin_spill(self, spill: Spill, resume: Callable[[], None]) -> None:
         """The file is there, or cannot be: all that came so far goes into it, as nothing of that was cut yet."""
         self._is_waiting, self._is_spilled = False, True
         spill.write(self._kept.held())
-        self._keep(data)
+        held, self._held = self._held, []
+        for data in held:
+            self._keep(data)
         resume()

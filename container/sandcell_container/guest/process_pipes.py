@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import sys
+import termios
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -51,8 +53,8 @@ class OutputPipe:
         """Take what is there, as no process is left to write more, and close."""
         if self._fd < 0:
             return
-        left = fcntl.fcntl(self._fd, fcntl.F_GETPIPE_SZ)  # somebody else who opened it may write for ever
-        while left > 0 and (data := self._read(left)):
+        left = self._pending()  # no more: somebody else who opened it may write for ever
+        while left > 0 and (data := self._read(min(left, _CHUNK))):
             left -= len(data)
             self._take(data)
         self.close()
@@ -87,6 +89,10 @@ class OutputPipe:
             return os.read(self._fd, size)
         except BlockingIOError:
             return None
+
+    def _pending(self) -> int:
+        """Return how many bytes there are to read now."""
+        return int.from_bytes(fcntl.ioctl(self._fd, termios.FIONREAD, bytes(4)), sys.byteorder)
 
     def _widen(self) -> None:
         self._is_wide = True

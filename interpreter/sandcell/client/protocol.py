@@ -36,7 +36,7 @@ __all__ = [
 JSON_TYPE = "application/json"
 
 _LINE = re.compile(r"[A-Z]+ /[!-~]*")
-_VALUE = re.compile(r"[ -~]+")
+_VALUE = re.compile(r"[ -~]*")
 
 Admitted = Literal[True, False, "unknown"]
 T = TypeVar("T")

@@ -28,7 +28,8 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One method of one path. `body` and `answer` are a type, OneOf several, the MIME type of raw bytes, or nothing."""
+    """One method of one path. `body` and `answer` are a type, OneOf several, the MIME type of raw bytes, or nothing.
+    `raw_body`: the MIME type of what may be there instead of `body`."""
 
     method: str
     path: str
@@ -37,6 +38,7 @@ class Operation:
     body: Any = None
     status: int = 200
     query: tuple[str, ...] = ()
+    raw_body: str = ""
 
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -90,7 +92,14 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("post", "/v1/fronts", "Make a front on a context.", api.FrontInfo, api.CreateFront, 201),
     Operation("get", "/v1/fronts/{id}", "One front.", api.FrontInfo),
     Operation("delete", "/v1/fronts/{id}", "End a front; its context lives."),
-    Operation("post", "/v1/exec", "Run a command: its output and its end.", JOURNAL, api.ExecRequest),
+    Operation(
+        "post",
+        "/v1/exec",
+        "Run a command: its output and its end.",
+        JOURNAL,
+        api.ExecRequest,
+        raw_body=api.EXEC_TYPE,
+    ),
     Operation("get", "/v1/processes", "The processes.", list[api.ProcessInfo], query=("session", "status")),
     Operation("post", "/v1/processes", "Start a process.", api.ProcessInfo, api.CreateProcess, 201),
     Operation(
@@ -244,7 +253,10 @@ def _describe(operation: Operation) -> dict[str, Any]:
         },
     }
     if operation.body is not None:
-        described["requestBody"] = {"required": True, **_content(operation.body)}
+        body = _content(operation.body)
+        if operation.raw_body:
+            body["content"] |= _content(operation.raw_body)["content"]
+        described["requestBody"] = {"required": True, **body}
     return described
 
 
