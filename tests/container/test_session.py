@@ -397,3 +397,37 @@ async def test_signals_at_any_moment_lose_nothing_or_tell(sessions: Sessions) ->
         if done.end.end.state == "lost":
             break
         assert (done.out, done.code) in {(b"%d\n" % number, 0), (b"%d\n" % number, 130), (b"", 130)}
+
+
+@pytest.mark.parametrize(
+    "sabotage",
+    [
+        "enable -n printf",
+        "enable -n read",
+        "builtin() { echo mine; }",
+        "command() { echo mine; }",
+        'for fd in {10..40}; do eval "exec $fd>&-"; done',
+        "ulimit -n 3",
+        "set -t",
+        "shopt -s extdebug; set -T; trap false DEBUG",
+        "kill -SEGV $$",
+        "suspend -f",
+        "PATH= IFS=0123456789; set -fk; LC_ALL=C",
+        "exec >/dev/full 2>&1",
+    ],
+)
+async def test_who_breaks_the_shell_breaks_one_session_and_is_told(
+    place: Place, sabotage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command runs, or the session ends and says so. Nothing hangs, and nothing is a success that was none."""
+    monkeypatch.setattr("sandcell_container.guest.shell_life._READY_S", 0.5)
+    async with open_sessions(place, Settings(interrupt_grace=0.2)) as sessions:
+        session = await sessions.create("s")
+        await run(session, sabotage, timeout=0.5)
+        try:
+            done = await run(session, "echo alive", timeout=0.5)
+        except SandcellError as problem:
+            assert problem.code == ErrorCode.SESSION_ENDED
+        else:
+            assert done.out == b"alive\n" or done.end.end.state == "lost"
+        assert (await run(await sessions.create("other"), "echo fine")).out == b"fine\n"

@@ -33,6 +33,7 @@ from sandcell_container.guest.shell_lines import (
     Reported,
     Taking,
     encode_order,
+    head_of,
     parse_answer,
     reading_lines,
     report_lines,
@@ -54,6 +55,7 @@ _NO_BASH = {"errno": "ENOENT", "step": "exec"}
 _LONGEST_ANSWER = 8192
 _YOUNG_S = 0.005  # ten times what a process needs to become its program
 _LOOKS = 3
+_MOST_DROPS = 100
 
 
 class Finish(NamedTuple):
@@ -126,6 +128,7 @@ class Shell:
         self._inbox = bytearray()
         self._outbox = bytearray()
         self._round = _Round(0)
+        self._drops = 0  # lines in a row that should have read an order, and were dropped
         self._sock.settimeout(0.0)
         self._loop.add_reader(sock.fileno(), self._on_readable)
         job.when_exited(self._on_exit)
@@ -189,16 +192,16 @@ class Shell:
         self._post(reading_lines(self._number, before=self._status))
 
     def _send(self, order: ShellOrder) -> None:
-        self._round.order = order
-        self._post(encode_order(order, b"__sandcell_" + os.urandom(16).hex().encode()))
+        mark = b"__sandcell_" + os.urandom(16).hex().encode()
+        self._round.order, self._round.head = order, head_of(mark)
+        self._post(encode_order(order, mark))
         self._report()
 
     def _report(self) -> None:
         order = self._round.order
         assert order is not None, "begun"
-        for _ in range(2):
-            self._number += 1
-            self._post(report_lines(order, self._number))
+        self._post(report_lines(order, self._number + 1))
+        self._number += 2
         self._round.last_report = self._number
 
     async def _settled_pids(self) -> list[int]:
@@ -255,10 +258,13 @@ class Shell:
                 _resolve(now.reading, None)
                 if now.again is not None:
                     self._send(now.again)
-            case Taking(number) if number == now.number:
+            case Taking(number, head) if number == now.number:
                 now.is_taking = True
+                if head != now.head:
+                    self._kill()  # its `read` is not bash's own any more
             case Begun(number) if number == now.number:
                 _resolve(now.begun, now.refusal is None)
+                self._drops = 0
             case Refused(reason):
                 now.refusal = reason
             case Dropped(number) if number == now.number:
@@ -274,12 +280,16 @@ class Shell:
         if now.begun.done() or now.is_dropped:
             return
         now.is_dropped = True
-        if now.is_taking:
-            self.job.signal(signal.SIGKILL, "process")  # who knows what it takes for lines of ours
+        self._drops += 1
+        if now.is_taking or self._drops > _MOST_DROPS:
+            self._kill()  # who knows what it takes for lines of ours
         elif now.order is None:
             self._begin_again()
         else:
             self._report()  # behind it bash has read all of the order, and reads our next line from its beginning
+
+    def _kill(self) -> None:
+        self.job.signal(signal.SIGKILL, "process")
 
     def _begin_again(self) -> None:
         before = self._round
@@ -320,6 +330,7 @@ class _Round:
         self.again: ShellOrder | None = None  # to be sent as soon as bash reads: SIGINT came before
         self.is_taking = False
         self.is_dropped = False
+        self.head = b""  # the first line of its order
         self.refusal: str | None = None
         self.reading: asyncio.Future[None] = loop.create_future()
         self.begun: asyncio.Future[bool] = loop.create_future()

@@ -33,6 +33,7 @@ __all__ = [
     "Taking",
     "check_names",
     "encode_order",
+    "head_of",
     "not_run",
     "order_bytes",
     "parse_answer",
@@ -69,7 +70,7 @@ FIRST_LINES = b"""exec 251>&1 252>&2 >/dev/null 2>&1; PS0= PS1= PS2=; unset PROM
 # bash takes the order for lines, and so for a here-document of `:`.
 _READING = (
     rb"""\builtin printf '< %(number)d\0' >&0; IFS= \builtin read -r __sandcell_value; """
-    rb"""\builtin printf ': %(number)d\0' >&0; """
+    rb"""\builtin printf ': %(number)d %%s\0' "$__sandcell_value" >&0; """
     rb"""__sandcell_status=130 __sandcell_ran= __sandcell_refused= __sandcell_stdin=/dev/null; """
     rb"""IFS= \builtin read -r -d '' __sandcell_plan; \builtin eval "$__sandcell_plan"; """
     rb"""IFS= \builtin read -r -d '' __sandcell_command; """
@@ -93,8 +94,12 @@ _BEHIND = (
     rb"\command eval \) || \builtin :"
     b"\n" + 2 * (rb"""\builtin printf '? %(number)d\0' >&0""" + b"\n")
 )
-_REPORT = (
-    rb"""\builtin printf '= %d %%d %%d %%s\0' "$__sandcell_status" "$__sandcell_ran" "${PWD-}" >&0""" + b"\n"
+# The second time by another way to printf, where the user's code stands in the first one.
+_REPORTS = tuple(
+    rb"\%s" % verb
+    + rb""" printf '= %d %%d %%d %%s\0' "$__sandcell_status" "$__sandcell_ran" "${PWD-}" >&0"""
+    + b"\n"
+    for verb in (b"builtin", b"command")
 )
 
 
@@ -105,11 +110,12 @@ def reading_lines(number: int, *, before: int) -> bytes:
 
 
 def report_lines(order: ShellOrder, number: int) -> bytes:
-    """Return the lines that take back what held for `order` alone, and report how it ended.
+    """Return the lines that take back what held for `order` alone, and report how it ended as `number` and `number + 1`.
 
     Twice is as good as once: what has been taken back is left alone.
     """
-    return b"".join((*_undo(order), _REPORT % number))
+    undo = b"".join(_undo(order))
+    return b"".join(undo + report % (number + at) for at, report in enumerate(_REPORTS))
 
 
 # --- orders and their plans
@@ -146,6 +152,11 @@ def order_bytes(text: str, what: str) -> bytes:
         raise error(ErrorCode.INVALID_ARGUMENT, f"{what} is no text: {problem.reason}") from None
 
 
+def head_of(mark: bytes) -> bytes:
+    """Return the first line of an order that ends with `mark`."""
+    return b": <<'%s'" % mark
+
+
 def encode_order(order: ShellOrder, mark: bytes) -> bytes:
     """Return what is sent when bash reads an order: its plan, the values that the plan reads, the command.
 
@@ -165,7 +176,7 @@ def encode_order(order: ShellOrder, mark: bytes) -> bytes:
         plan.append(_STDIN)
         values.append(order.stdin)
     words = b"\0".join((b"".join(plan), *values, order.command, b""))
-    return b": <<'%s'\n%s\n%s\n" % (mark, words, mark)
+    return b"%s\n%s\n%s\n" % (head_of(mark), words, mark)
 
 
 def _change(name: str, value: bytes | None, at: int, values: list[bytes]) -> bytes:
@@ -227,9 +238,10 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Taking:
-    """It has begun to read the order."""
+    """It has begun to read the order, with `head` as its first line."""
 
     number: int
+    head: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,14 +278,10 @@ class Reported:
 Answer = Reading | Taking | Begun | Dropped | Refused | Reported
 
 _ANSWER = re.compile(
-    rb"([<:>?]) (\d{1,18})|! ([\w ]{1,200})|= (\d{1,18}) (\d{1,3}) ([01]) (.{0,4096})", re.DOTALL
+    rb"([<>?]) (\d{1,18})|: (\d{1,18}) (.{0,200})|! ([\w ]{1,200})|= (\d{1,18}) (\d{1,3}) ([01]) (.{0,4096})",
+    re.DOTALL,
 )
-_BY_MARK: dict[bytes, type[Reading | Taking | Begun | Dropped]] = {
-    b"<": Reading,
-    b":": Taking,
-    b">": Begun,
-    b"?": Dropped,
-}
+_BY_MARK: dict[bytes, type[Reading | Begun | Dropped]] = {b"<": Reading, b">": Begun, b"?": Dropped}
 
 
 def parse_answer(said: bytes) -> Answer | None:
@@ -281,9 +289,11 @@ def parse_answer(said: bytes) -> Answer | None:
     found = _ANSWER.fullmatch(said)
     if found is None:
         return None
-    mark, number, reason, report, status, ran, cwd = found.groups()
+    mark, number, taken, head, reason, report, status, ran, cwd = found.groups()
     if mark is not None:
         return _BY_MARK[mark](int(number))
+    if taken is not None:
+        return Taking(int(taken), head)
     if reason is not None:
         return Refused(reason.decode("ascii", "replace"))
     return Reported(int(report), int(status) & 0xFF, ran == b"1", cwd)
