@@ -253,6 +253,8 @@ class Shell:
     def _hear(self, said: bytes) -> None:
         """Take an answer. What is none, or none that is due, was written by user code."""
         now = self._round
+        if now.is_lost:
+            return
         match parse_answer(said):
             case Reading(number) if number == now.number:
                 _resolve(now.reading, None)
@@ -261,7 +263,7 @@ class Shell:
             case Taking(number, head) if number == now.number:
                 now.is_taking = True
                 if head != now.head:
-                    self._kill()  # its `read` is not bash's own any more
+                    self._give_up()  # its `read` is not bash's own any more
             case Begun(number) if number == now.number:
                 _resolve(now.begun, now.refusal is None)
                 self._drops = 0
@@ -282,13 +284,15 @@ class Shell:
         now.is_dropped = True
         self._drops += 1
         if now.is_taking or self._drops > _MOST_DROPS:
-            self._kill()  # who knows what it takes for lines of ours
+            self._give_up()  # who knows what it takes for lines of ours
         elif now.order is None:
             self._begin_again()
         else:
             self._report()  # behind it bash has read all of the order, and reads our next line from its beginning
 
-    def _kill(self) -> None:
+    def _give_up(self) -> None:
+        """What bash says is true no more: end it, and let its end be that of the command."""
+        self._round.is_lost = True
         self.job.signal(signal.SIGKILL, "process")
 
     def _begin_again(self) -> None:
@@ -330,6 +334,7 @@ class _Round:
         self.again: ShellOrder | None = None  # to be sent as soon as bash reads: SIGINT came before
         self.is_taking = False
         self.is_dropped = False
+        self.is_lost = False
         self.head = b""  # the first line of its order
         self.refusal: str | None = None
         self.reading: asyncio.Future[None] = loop.create_future()
