@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -53,12 +54,13 @@ class Room:
 
 
 @asynccontextmanager
-async def a_room(place: Place, **settings: Any) -> AsyncGenerator[Room]:
+async def a_room(place: Place, *, is_other: bool = True, **settings: Any) -> AsyncGenerator[Room]:
+    """`is_other`: the terminals are opened as in a container, where the guest is not the user."""
     async with UserWorker(place.spawner, "/usr/bin/python3", deadline_s=DEADLINE_S) as worker:
         home = place.outside / ".home"
         home.mkdir(mode=0o755)
         (home / ".bashrc").write_text("PS1='$ '\n")
-        terminals = Terminals(place.spawner, worker, "epoch", Settings(**settings))
+        terminals = Terminals(place.spawner, worker if is_other else None, "epoch", Settings(**settings))
         yield Room(place, terminals)
         terminals.close()
 
@@ -253,6 +255,16 @@ async def test_a_new_viewer_gets_the_last_of_much(room: Room) -> None:
     assert late.gaps == 0
 
 
+async def test_a_viewer_that_keeps_up_misses_nothing(room: Room) -> None:
+    terminal = await room.open("stty -opost; seq 1 200000")
+    seen = b""
+    async with asyncio.timeout(DEADLINE_S):
+        async for batch in terminal.journal.follow():
+            assert Kind.GAP not in {entry.kind for entry in batch}
+            seen += b"".join(entry.data for entry in batch if entry.kind == Kind.STDOUT)
+    assert seen == b"".join(b"%d\n" % n for n in range(1, 200_001))
+
+
 async def test_a_slow_viewer_holds_up_nobody_and_hears_of_its_gap(room: Room) -> None:
     terminal = await room.open("stty -opost; seq 1 300000; echo end")
     slow = Viewer(terminal)
@@ -338,6 +350,16 @@ async def test_what_a_terminal_leaves_behind_ends_with_it(room: Room) -> None:
     assert viewer.ended.end.cause == "exited"
 
 
+async def test_who_looks_at_one_that_is_deleted_sees_the_end(room: Room) -> None:
+    viewer = Viewer(terminal := await room.open("trap 'echo bye' HUP; echo on; read x"))
+    await viewer.until(b"on\r\n")
+    with terminal.view():
+        await room.terminals.delete(terminal.id)
+        await viewer.rest()
+    assert viewer.ended is not None and viewer.ended.end.cause == "killed"
+    assert terminal.journal.memory == 0
+
+
 async def test_followers_hear_that_the_sandbox_ended(room: Room) -> None:
     viewer = Viewer(terminal := await room.open(("cat",)))
     await terminal.write(b"x\n")
@@ -366,6 +388,31 @@ async def test_a_creator_that_gives_up_leaves_the_id_to_others(room: Room) -> No
     first.cancel()
     assert (await second).end is None
     assert len(await room.place.spawner.processes()) == 1
+
+
+async def test_it_is_in_use_while_somebody_looks_or_it_says_something(room: Room) -> None:
+    assert room.terminals.last_active() == 0.0
+    terminal = await room.open(("cat",))
+    terminal.active_at = 1.0
+    assert room.terminals.last_active() == 1.0
+    with terminal.view():
+        assert time.time() - room.terminals.last_active() < 1
+    terminal.active_at = 1.0
+    await terminal.write(b"x")
+    await Viewer(terminal).until(b"x")
+    assert time.time() - room.terminals.last_active() < DEADLINE_S
+    with terminal.view():
+        await room.terminals.delete(terminal.id)
+    terminal.active_at = 1.0
+    assert room.terminals.last_active() == 0.0
+
+
+async def test_a_guest_that_is_the_user_opens_them_itself(place: Place) -> None:
+    if place.mode == "marks":
+        return  # these tests stand outside of the sandbox
+    async with a_room(place, is_other=False) as room:
+        assert await Viewer(await room.open("test -O $(tty) && echo mine")).rest() == b"mine\r\n"
+        assert await place.spawner.processes() == []
 
 
 async def test_only_the_last_that_ended_are_kept(place: Place) -> None:

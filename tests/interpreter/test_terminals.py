@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ import pytest
 from tests.interpreter.house import a_spawner
 from tornado.httpserver import HTTPServer
 from tornado.web import Application
+from tornado.websocket import WebSocketClosedError
 
 from sandcell.api import CreateTerminal, OsProcess, ResizeTerminal, TerminalInfo
 from sandcell.client.aio.transport import AsyncTransport
@@ -263,6 +264,23 @@ async def test_several_viewers_see_and_type(guest: Guest) -> None:
         assert await viewer.rest() == left
         assert viewer.entries[-1].kind == Kind.ENDED
         assert viewer.connection.close_code == 1000
+
+
+async def test_a_viewer_sees_the_end_of_one_that_is_deleted(guest: Guest) -> None:
+    made = await guest.create(("cat",))
+    viewer = await guest.connect(made.id)
+    assert b'"cause":"killed"' in await guest.call("DELETE", made.id)
+    await viewer.rest()
+    assert viewer.entries[-1].kind == Kind.ENDED
+    assert viewer.connection.close_code == 1000
+
+
+async def test_a_frame_that_is_too_large_closes_the_connection(guest: Guest) -> None:
+    viewer = await guest.connect((await guest.create(("cat",))).id)
+    with suppress(WebSocketClosedError):  # while it is still on its way
+        await viewer.type(bytes(2**20 + 1))
+    await viewer.rest()
+    assert viewer.connection.close_code in {1009, None}
 
 
 async def test_a_cursor_gives_exactly_the_rest(guest: Guest) -> None:

@@ -27,7 +27,7 @@ LARGEST = 10_000
 _CHUNK = 2**16
 _CHUNKS_AT_ONCE = 4  # a read of a master returns 4 KiB at most; and one entry of a journal is not to fill it
 _MOST_LEFT = (
-    2**18
+    2**21
 )  # more than a PTY holds: what comes after that is written by somebody who is none of its tree
 _IUTF8 = 0o40000  # the line editor of the kernel erases characters, not bytes; termios.h of Linux
 
@@ -50,12 +50,27 @@ class PtyEnds(NamedTuple):
         os.close(self.slave)
 
 
-async def open_pty(worker: UserWorker, size: Size) -> PtyEnds:
+async def open_pty(size: Size, worker: UserWorker | None) -> PtyEnds:
     """Return a new PTY that belongs to the user, so that what runs on it can open it by its name.
+
+    It belongs to whoever opens it: to the `worker`, or to this process, where that has the user's identity itself.
 
     Raises:
         Unavailable (START_FAILED): the sandbox has none left, or no /dev/ptmx. Else as `UserWorker.ask`.
     """
+    try:
+        pty = PtyEnds(*os.openpty()) if worker is None else await _ask_for_pty(worker)
+    except OSError as problem:
+        raise _no_pty(problem.strerror or str(problem)) from problem
+    try:
+        _prepare(pty.master, size)
+    except (OSError, termios.error) as problem:
+        pty.close()
+        raise _no_pty(str(problem)) from problem
+    return pty
+
+
+async def _ask_for_pty(worker: UserWorker) -> PtyEnds:
     answer = await worker.ask("terminal", "a new terminal")
     try:
         if answer.number:
@@ -63,17 +78,11 @@ async def open_pty(worker: UserWorker, size: Size) -> PtyEnds:
         ends = answer.take_fds()
     finally:
         answer.close()
-    if len(ends) != 2 or not all(map(_is_terminal, ends)):
-        for end in ends:
-            os.close(end)
-        raise _no_pty("the worker gave none")
-    pty = PtyEnds(*ends)
-    try:
-        _prepare(pty.master, size)
-    except (OSError, termios.error) as problem:
-        pty.close()
-        raise _no_pty(str(problem)) from problem
-    return pty
+    if len(ends) == 2 and all(map(_is_terminal, ends)):
+        return PtyEnds(*ends)
+    for end in ends:
+        os.close(end)
+    raise _no_pty("the worker gave none")
 
 
 def _no_pty(reason: str) -> SandcellError:
@@ -116,7 +125,8 @@ class Pty:
         self._waiting: asyncio.Future[None] | None = None
         self._is_open = True
         self._is_hung_up = False
-        self._loop.add_reader(ends.master, self._on_readable)
+        self._is_taking = False
+        self.resume()
 
     @property
     def is_over(self) -> bool:
@@ -143,16 +153,27 @@ class Pty:
         if self._is_open:
             _set_size(self._ends.master, size)
 
+    def pause(self) -> None:
+        """Take nothing until `resume`: the kernel holds it, and then the programs wait. Twice is fine, for both."""
+        if self._is_taking:
+            self._is_taking = False
+            self._loop.remove_reader(self._ends.master)
+
+    def resume(self) -> None:
+        if not (self._is_taking or self.is_over):
+            self._is_taking = True
+            self._loop.add_reader(self._ends.master, self._on_readable)
+
     def close(self) -> None:
         """Take what is there, and no more after it. Who writes, returns. Twice is fine."""
         if not self._is_open:
             return
-        self._loop.remove_reader(self._ends.master)
+        self._is_open = False
+        self.pause()
         left = _MOST_LEFT
         while left > 0 and (data := self._read()):
             left -= len(data)
             self._take(data)
-        self._is_open = False
         self._loop.remove_writer(self._ends.master)
         self._wake()
         self._ends.close()
@@ -173,7 +194,7 @@ class Pty:
         if data:
             self._take(data)
         elif data is not None:
-            self._loop.remove_reader(self._ends.master)
+            self.pause()
 
     def _read(self) -> bytes | None:
         """Return what is there, some reads at once; empty when it was hung up, None where there is nothing yet."""

@@ -17,6 +17,7 @@ import msgspec
 from sandcell_container.errors import ErrorCode, error
 from sandcell_container.guest.command_line import start_command
 from sandcell_container.guest.ending import Ending
+from sandcell_container.guest.pace import Pace
 from sandcell_container.guest.pty import LARGEST, Pty, PtyEnds, Size, open_pty
 from sandcell_container.guest.spawn import Start
 from sandcell_container.ids import check_id, new_id
@@ -94,9 +95,13 @@ class Terminal:
         self.journal = Journal(epoch, JournalLimits(memory=memory))
         self._settings = settings
         self._pty = Pty(ends, self._take)
+        self._pace = Pace(
+            self.journal, settings.journal_terminal, pause=self._pty.pause, resume=self._pty.resume
+        )
         self._job = job
         self._ending = Ending(lambda end: end)
         self._is_killed = False
+        self._is_forgotten = False
         self._over: asyncio.Future[CommandEnd] = asyncio.get_running_loop().create_future()
         job.owner = terminal_id
         job.when_exited(self._on_exit)
@@ -112,6 +117,7 @@ class Terminal:
         finally:
             self.viewers -= 1
             self.active_at = time.time()
+            self._rest()
 
     @property
     def replay_start(self) -> Cursor:
@@ -148,8 +154,8 @@ class Terminal:
         """Return how it ended. Cancelling leaves it alone."""
         return await asyncio.shield(self._over)
 
-    async def delete(self, *, who: str | None = None) -> None:
-        """Hang up, and return when nothing of its tree is left. One that has ended already is fine.
+    async def delete(self, *, who: str | None = None) -> CommandEnd:
+        """Hang up, and return how it ended when nothing of its tree is left. One that has ended already is fine.
 
         What goes on for `kill_grace` seconds gets SIGKILL.
         """
@@ -157,18 +163,29 @@ class Terminal:
             self._ending.note_cause("killed", who)
             # A shell heeds the end of its terminal and not SIGTERM. SIGHUP alone would not do: bash overlooks one that
             # comes together with SIGTERM.
+            self._pace.close()
             self._pty.close()
         if self.end is None:
             self._kill()
-        await self.wait()
+        return await self.wait()
+
+    def forget(self) -> None:
+        """Give back what came out, once those who look at it have seen the end. For `Terminals`."""
+        self._is_forgotten = True
+        self._rest()
 
     def lose(self) -> None:
         """Let go of it, whatever runs on it; it ends as "lost" where it had not ended. For `Terminals`."""
         self._finish()
 
+    def _rest(self) -> None:
+        if self._is_forgotten and not self.viewers:
+            self.journal.close()
+
     def _take(self, data: bytes) -> None:
         self.active_at = time.time()
         self.journal.append(Kind.STDOUT, data)
+        self._pace.regulate()
 
     def _refusal(self, taken: int) -> SandcellError:
         if self._pty.is_over:
@@ -202,6 +219,7 @@ class Terminal:
     def _finish(self) -> None:
         if self.end is not None:
             return
+        self._pace.close()
         self._pty.close()
         ended = self._ending.result()
         self.end = ended.end
@@ -211,9 +229,14 @@ class Terminal:
 
 
 class Terminals:
-    """The terminals of a sandbox by id. The last ones that ended are kept. Give them back with `close`, all of them."""
+    """The terminals of a sandbox by id. The last ones that ended are kept. Give them back with `close`, all of them.
 
-    def __init__(self, spawner: Spawner, worker: UserWorker, epoch: str, settings: TerminalSettings) -> None:
+    `worker` opens them, where this process has another identity than the user.
+    """
+
+    def __init__(
+        self, spawner: Spawner, worker: UserWorker | None, epoch: str, settings: TerminalSettings
+    ) -> None:
         self._spawner = spawner
         self._worker = worker
         self._epoch = epoch
@@ -269,12 +292,13 @@ class Terminals:
             return time.time()
         return max((each.active_at for each in known), default=0.0)
 
-    async def delete(self, terminal_id: str, *, who: str | None = None) -> None:
-        """End a terminal with all that runs on it, and forget it. NOT_FOUND where there is none."""
+    async def delete(self, terminal_id: str, *, who: str | None = None) -> End:
+        """End a terminal with all that runs on it, forget it, and return how it ended. NOT_FOUND where there is none."""
         terminal = self.get(terminal_id)
-        await terminal.delete(who=who)
+        ended = await terminal.delete(who=who)
         if self._known.get(terminal_id) is terminal:
             self._forget(terminal)
+        return ended.end
 
     def close(self) -> None:
         """Let go of all terminals; what runs on them is the spawner's to end."""
@@ -282,7 +306,7 @@ class Terminals:
             each.lose()
 
     async def _start(self, terminal_id: str, plan: TerminalPlan) -> Terminal:
-        ends = await open_pty(self._worker, plan.size)
+        ends = await open_pty(plan.size, self._worker)
         try:
             start = Start(argv=(), env=plan.env, cwd=plan.cwd, terminal=ends.slave)
             job = await start_command(self._spawner, plan.command, start)
@@ -301,7 +325,7 @@ class Terminals:
 
     def _forget(self, terminal: Terminal) -> None:
         del self._known[terminal.id]
-        terminal.journal.close()
+        terminal.forget()
 
 
 def check_size(size: Size) -> Size:

@@ -111,7 +111,7 @@ async def _furnish(
     held.callback(executions.close)
     sessions = await held.enter_async_context(Sessions(spawner, boot, config, files))
     followers = await held.enter_async_context(Followers())
-    terminals = Terminals(spawner, worker, boot.epoch, config)
+    terminals = Terminals(spawner, None if boot.user_uid is None else worker, boot.epoch, config)
     held.callback(terminals.close)
     rooms = Rooms(contexts=contexts, executions=executions, sessions=sessions)
     fronts = Fronts(rooms, epoch=boot.epoch, version=version("sandcell"), config=config)

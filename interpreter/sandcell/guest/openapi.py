@@ -131,7 +131,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("get", "/v1/terminals", "The terminals.", list[api.TerminalInfo]),
     Operation("post", "/v1/terminals", "Open a terminal.", api.TerminalInfo, api.CreateTerminal, 201),
     Operation("get", "/v1/terminals/{id}", "One terminal.", api.TerminalInfo),
-    Operation("delete", "/v1/terminals/{id}", "End a terminal and all that runs on it."),
+    Operation("delete", "/v1/terminals/{id}", "End a terminal and all that runs on it.", End),
     Operation(
         "get",
         "/v1/terminals/{id}/events",

@@ -42,6 +42,7 @@ __all__ = [
 SDK = "sdk"
 WAIT_S = 20.0
 MAX_WAIT_S = 600.0
+MAX_TYPED = 2**20  # bytes of one frame: they are held while nothing reads them
 _NORMAL = 1000
 _BAD_DATA = 1007
 
@@ -65,8 +66,7 @@ class TerminalHandler(ApiHandler):
         self.reply(_info_of(self.guest.terminals.get(terminal_id)))
 
     async def delete(self, terminal_id: str) -> None:
-        await self.guest.terminals.delete(terminal_id, who=SDK)
-        self.reply({"id": terminal_id})
+        self.reply(await self.guest.terminals.delete(terminal_id, who=SDK))
 
 
 class TerminalResizeHandler(ApiHandler):
@@ -141,6 +141,10 @@ class TerminalIo(JournalSocket):
 
     def attached(self) -> AbstractContextManager[None]:
         return self._terminal.view()
+
+    @property
+    def max_message_size(self) -> int:
+        return MAX_TYPED
 
     async def on_message(self, message: str | bytes) -> None:
         """Act on a frame. The next one is read when this one is done: who types faster than it is taken waits."""

@@ -194,9 +194,11 @@ class Terminal:
             self._note_end(end)
             return end
 
-    def delete(self) -> None:
-        """Hang up: end all that runs on it, and forget it. Its id is free again."""
-        self._transport.fetch(self._asking("DELETE", patience=_END_PATIENCE_S))
+    def delete(self) -> End:
+        """Hang up: end all that runs on it, and forget it. Its id is free again. Returns how it ended."""
+        end = self._transport.call(self._asking("DELETE", patience=_END_PATIENCE_S), End)
+        self._note_end(end)
+        return end
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} ({self.status})>"
