@@ -10,6 +10,7 @@ import pytest
 
 from sandcell.api import ExecRequest
 from sandcell.config import Config
+from sandcell.guest import command_records as records
 from sandcell.guest import commands as room
 from sandcell.guest.commands import Commands
 from sandcell_container.end import Truncation
@@ -159,7 +160,7 @@ async def test_old_commands_are_forgotten_but_not_that_they_ran(
     starts: Starts, bound: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not bound:
-        monkeypatch.setattr(room, "MAX_KEPT_BYTES", 1000)  # each has 100 of output, and bookkeeping
+        monkeypatch.setattr(records, "MAX_KEPT_BYTES", 1000)  # each has 100 of output, and bookkeeping
     commands = commands_of(**bound)
     for name in ("one", "two", "three"):
         await follow(commands, ExecRequest(command="true", id=name))
@@ -184,7 +185,7 @@ class Store:
 async def test_the_files_of_a_command_go_when_it_is_forgotten(
     starts: Starts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "MAX_SPILLED_BYTES", 250)
+    monkeypatch.setattr(records, "MAX_SPILLED_BYTES", 250)
     nobody, store = cast("Any", None), Store()
     commands = Commands(nobody, BOOT, Config(), store)
     for name in ("one", "two", "three"):

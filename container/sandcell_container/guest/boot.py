@@ -49,6 +49,11 @@ class GuestBoot:
     trusted_python: str | None = None
     trusted_site: tuple[str, ...] = ()
 
+    @property
+    def scratch_dir(self) -> str:
+        """Where what serves the sandbox keeps files as the user; nothing makes it before it is needed."""
+        return f"{self.home}/.cache/sandcell"
+
     def to_json(self) -> bytes:
         return json.dumps(asdict(self)).encode()
 

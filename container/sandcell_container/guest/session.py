@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Session", "SessionPlace", "SessionSettings", "Sessions"]
 
-_SCRATCH = ".cache/sandcell"  # below the user's home
-
 SessionStatus = Literal["idle", "busy", "ended"]
 
 
@@ -182,7 +180,6 @@ class Sessions:
         self._boot = boot
         self._settings = settings
         self._store = store
-        self._scratch = f"{boot.home}/{_SCRATCH}"
         self._known: dict[str, Session] = {}
         self._starting = asyncio.Lock()
         self._group = asyncio.TaskGroup()
@@ -281,7 +278,7 @@ class Sessions:
         journal = command_journal(
             order, self._boot.epoch, memory=settings.journal_memory, disk=settings.journal_disk
         )
-        return SessionCommand(order, journal, self._store, f"{self._scratch}/output")
+        return SessionCommand(order, journal, self._store, f"{self._boot.scratch_dir}/output")
 
     async def _open_life(self, session: Session) -> ShellLife:
         pipes, place = SessionPipes(), session.place
@@ -295,7 +292,9 @@ class Sessions:
             raise
         shell.job.owner = session.id
         pipes.close_write_ends()
-        life = ShellLife(session.id, shell, pipes, self._settings, self._store, f"{self._scratch}/input")
+        life = ShellLife(
+            session.id, shell, pipes, self._settings, self._store, f"{self._boot.scratch_dir}/input"
+        )
         task = self._group.create_task(life.serve())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

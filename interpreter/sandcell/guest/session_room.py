@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from sandcell_container.guest.session_snapshot import take_snapshot
 from sandcell_container.ids import check_id, new_id
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from contextlib import AbstractAsyncContextManager
 
     from sandcell.api import ChangeEnv, CreateProcess, CreateSession, SessionExec
     from sandcell.config import Config
@@ -58,9 +57,8 @@ class SessionRoom:
     def list(self) -> list[Session]:
         return self._sessions.list()
 
-    @asynccontextmanager
-    async def follow(self, session_id: str, body: SessionExec) -> AsyncGenerator[SessionCommand]:
-        """Yield the command of this id, queued where it is new. With its last follower it ends.
+    def follow(self, session_id: str, body: SessionExec) -> AbstractAsyncContextManager[SessionCommand]:
+        """Return what yields the command of this id, queued where it is new. With its last follower it ends.
 
         Raises as `Session.run`, and:
             NotFound: there is no such session. InvalidRequest: INVALID_ARGUMENT, INVALID_NAME.
@@ -68,8 +66,7 @@ class SessionRoom:
         """
         command_id = new_id("exe") if body.id is None else check_id(body.id, what="id of a command")
         begin = partial(self._begin, session_id, command_id, body)
-        async with self._records.follow(command_id, (session_id, body), begin) as command:
-            yield command
+        return self._records.follow(command_id, (session_id, body), begin)
 
     def change_env(self, session_id: str, body: ChangeEnv) -> Session:
         """Change variables from the next command on. Raises as `Session.set_env`, and NotFound."""
@@ -140,8 +137,7 @@ class SessionRoom:
 
     async def _prepare(self, session: Session, body: CreateProcess) -> Launch:
         order = CommandOrder(text="", cwd=body.cwd, env=check_env(body.env or {}))
-        folder = f"{self._boot.home}/.cache/sandcell/snapshots"
-        snapshot = await take_snapshot(session, order, self._files, folder)
+        snapshot = await take_snapshot(session, order, self._files, f"{self._boot.scratch_dir}/snapshots")
         return Launch(
             argv=snapshot.argv(body.command),
             cwd=snapshot.cwd,
