@@ -156,6 +156,8 @@ async def test_what_a_job_says_between_commands_is_late_output_of_the_last(sessi
     "command",
     [
         "echo on; while :; do :; done",
+        "echo on; sleep 50; echo after",
+        "(echo on; sleep 50; echo in); echo after",
         "sh -c 'echo on; exec sleep 50'; echo after",
         "f() { sh -c 'echo on; exec sleep 50'; echo in; }; f; echo after",
         "(echo on; while :; do :; done); echo after",
@@ -179,6 +181,14 @@ async def test_an_interrupt_ends_the_command_and_not_the_shell(session: Session,
         "kept",
     )
     assert (await run(session, "echo $x")).out == b"kept\n"
+
+
+async def test_a_program_that_takes_its_time_is_interrupted_once(session: Session) -> None:
+    slow = "trap 'echo caught; sleep 0.5; exit 3' INT; echo on; while :; do sleep 0.01; done"
+    running = session.run(CommandOrder(text=f'exec 3>&1; sh -c "{slow}"; echo $?'))
+    await begun(running, b"on\n")
+    await session.interrupt()
+    assert (await outcome(running)).out.count(b"caught\n") == 1
 
 
 async def test_interrupts_at_any_moment_lose_nothing(session: Session) -> None:

@@ -274,6 +274,21 @@ async def test_a_stopped_tree_hears_sigterm(place: Place) -> None:
     os.close(fd)
 
 
+async def test_processes_are_told_with_their_parent_and_whether_they_run_a_program_of_their_own(
+    place: Place,
+) -> None:
+    job, fd = await wait_until_it_says(place, "(sh -c 'echo on; exec sleep 50'; :) & exec sleep 40")
+    found = await job.forks()
+    assert sorted(each.pid for each in found) == sorted(await job.pids())
+    root = next(each for each in found if each.pid == job.pid)
+    subshell = next(each for each in found if each.parent == job.pid)
+    program = next(each for each in found if each.parent == subshell.pid)
+    assert (root.is_forked, subshell.is_forked, program.is_forked) == (False, True, False)
+    await job.kill_tree()
+    assert await job.forks() == []
+    os.close(fd)
+
+
 async def test_signals_reach_the_process_its_group_or_its_tree(place: Place) -> None:
     text = "trap 'echo root' USR1; (trap 'echo child; exit' USR1; echo on; while :; do :; done) & wait; wait; exit 0"
     job, fd = await wait_until_it_says(place, text)

@@ -46,15 +46,13 @@ if TYPE_CHECKING:
     from sandcell_container.guest.shell_lines import ShellOrder
     from sandcell_container.guest.spawn import Job, JobExit, Spawner
 
-__all__ = ["Finish", "Shell", "first_of", "start_shell"]
+__all__ = ["Finish", "Interrupt", "Shell", "first_of", "start_shell"]
 
 T = TypeVar("T")
 
 _START_S = 10.0  # for bash and the user's ~/.bashrc
 _NO_BASH = {"errno": "ENOENT", "step": "exec"}
 _LONGEST_ANSWER = 8192
-_YOUNG_S = 0.005  # ten times what a process needs to become its program
-_LOOKS = 3
 _MOST_DROPS = 100
 
 
@@ -64,6 +62,13 @@ class Finish(NamedTuple):
     status: int
     ran: bool
     refusal: str | None
+
+
+class Interrupt(NamedTuple):
+    """A SIGINT that was sent: who was `there` before, and who of them was forked and had run no program by then."""
+
+    there: frozenset[int]
+    young: frozenset[int]
 
 
 async def start_shell(
@@ -168,14 +173,31 @@ class Shell:
         self._send(order)
         return self._round.finish
 
-    async def interrupt(self) -> list[int]:
-        """Send SIGINT to bash and what it waits for, once the command has begun; return who was there before."""
+    async def interrupt(self) -> Interrupt:
+        """Send SIGINT to bash and what it waits for, once the command has begun."""
         await first_of(self._round.begun, self.exited)
-        there = await self._settled_pids()
+        before = await self.job.forks()
         self.job.signal(signal.SIGINT, "group")
-        await self.job.pids()  # requests are answered in order: now the signal has been sent
+        there = await self.job.forks()  # requests are answered in order: now the signal has been sent
         self._report()  # the signal may have hit a line that reports, which is then dropped
-        return there
+        return Interrupt(
+            there=frozenset(each.pid for each in before),
+            young=frozenset(each.pid for each in (*before, *there) if each.is_forked),
+        )
+
+    async def is_overlooked(self, sent: Interrupt) -> bool:
+        """Tell whether bash, or a child of it, has not taken an interrupt for what it was.
+
+        A child of bash that has not become its program yet takes SIGINT for bash's own and drops it; bash itself, when it
+        is just forking. So there is a program that was none, or a process that bash has forked since then.
+        """
+        now = await self.job.forks()
+        bashes = {self.job.pid, *(each.pid for each in now if each.is_forked)}
+        return any(
+            (each.pid in sent.young and not each.is_forked)
+            or (each.pid not in sent.there and each.parent in bashes)
+            for each in now
+        )
 
     def close(self) -> None:
         """End bash as an end of file does. Its EXIT trap runs; what it left is the caller's to end."""
@@ -203,18 +225,8 @@ class Shell:
         self._post(report_lines(order, self._number + 1))
         self._number += 2
         self._round.last_report = self._number
-
-    async def _settled_pids(self) -> list[int]:
-        """Return the processes of the shell when none of them is new: a child of bash that has not become its program
-        yet takes SIGINT for bash's own and drops it. Where they come and go all the time, return soon all the same."""
-        there = await self.job.pids()
-        for _ in range(_LOOKS):
-            before = there
-            await asyncio.sleep(_YOUNG_S)
-            there = await self.job.pids()
-            if there == before:
-                break
-        return there
+        if self._round.reported.done():  # of those before; nothing may be sent behind these until bash has read them
+            self._round.reported = self._loop.create_future()
 
     # the socket
 

@@ -31,7 +31,7 @@ __all__ = ["LifeSettings", "ShellLife", "session_ended"]
 
 log = logging.getLogger(__name__)
 
-_FIRST_LOOK_S, _LONGEST_LOOK_S = 0.05, 0.2
+_FIRST_LOOK_S, _LONGEST_LOOK_S = 0.02, 0.2
 _READY_S = 10.0  # for bash between two commands, where nothing of the user's runs
 
 
@@ -203,18 +203,18 @@ class ShellLife:
     async def _interrupt(self, finish: asyncio.Future[Finish | None]) -> None:
         """Interrupt the command; after the grace, kill the shell with all that is in it.
 
-        Bash overlooks a SIGINT that comes while it forks. Then there are processes that were not there before it,
-        and it is sent again. Nothing else tells of that, so it is looked for, more and more seldom.
+        Bash may overlook a SIGINT. Nothing tells of that, so it is looked for, more and more seldom; then it is sent again.
+        A program that takes its time to end is sent one alone.
         """
         job, pause_s = self._shell.job, _FIRST_LOOK_S
         try:
             async with asyncio.timeout(self._settings.interrupt_grace):
-                there = set(await self._shell.interrupt())
+                sent = await self._shell.interrupt()
                 while not finish.done():
                     await first_of(finish, timeout_s=pause_s)
                     pause_s = min(2 * pause_s, _LONGEST_LOOK_S)
-                    if set(await job.pids()) - there and not finish.done():
-                        there = set(await self._shell.interrupt())
+                    if not finish.done() and await self._shell.is_overlooked(sent):
+                        sent = await self._shell.interrupt()
         except TimeoutError:
             # Bash first: it ignores SIGTERM, and would go on with the next line once what it waits for is ended.
             job.signal(signal.SIGKILL, "process")

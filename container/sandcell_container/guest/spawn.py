@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from sandcell_container.errors import SandcellError
 
-__all__ = ["Job", "JobExit", "OwnedProcess", "Scope", "Spawner", "Start"]
+__all__ = ["ForkedProcess", "Job", "JobExit", "OwnedProcess", "Scope", "Spawner", "Start"]
 
 Scope = Literal["process", "group", "tree"]
 
@@ -43,6 +43,15 @@ class JobExit:
     cpu_user: float
     cpu_system: float
     at: float
+
+
+class ForkedProcess(NamedTuple):
+    """One process of a tree. `is_forked`: it has run no program since it was forked, as a subshell, or as a child that is
+    about to."""
+
+    pid: int
+    parent: int
+    is_forked: bool
 
 
 class OwnedProcess(NamedTuple):
@@ -132,6 +141,12 @@ class Job:
     async def pids(self) -> list[int]:
         """Return the processes of the tree. Raises as `wait` does."""
         return await asyncio.shield(self._spawner.ask("pids", self._id))
+
+    async def forks(self) -> list[ForkedProcess]:
+        """Return the processes of the tree and how each came to be. Raises as `wait` does."""
+        said = await asyncio.shield(self._spawner.ask("forks", self._id))
+        rows = (said[at : at + 3] for at in range(0, len(said) - 2, 3))
+        return [ForkedProcess(pid, parent, bool(forked)) for pid, parent, forked in rows]
 
     def _ask_kill(self, grace_s: float) -> asyncio.Future[list[int]]:
         grace_ms = str(max(0, round(grace_s * 1000)))
@@ -426,7 +441,7 @@ class Spawner:
                 self._answer("ready", [])
             case ["tree", call, job_id, *numbers]:
                 self._note_tree(call, job_id, numbers)
-            case ["killed" | "pids" | "trees", call, *numbers]:
+            case ["killed" | "pids" | "forks" | "trees", call, *numbers]:
                 self._answer(call, [int(number) for number in numbers])
             case _:
                 self._lose(f"said {' '.join(event)[:80]!r}")

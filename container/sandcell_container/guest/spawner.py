@@ -23,6 +23,7 @@ Requests, fields separated by NUL bytes (no argument, path or variable can hold 
   signal JOB NUMBER process|group|tree
   kill JOB CALL GRACE_MS                 SIGTERM, grace, SIGKILL to the tree; no SIGTERM without a grace
   pids JOB CALL
+  forks JOB CALL                         as `pids`, with how each came to be
   trees CALL                             every tree at once, each as some `tree`
 Events, fields separated by spaces:
   ready PID
@@ -31,6 +32,7 @@ Events, fields separated by spaces:
   settled JOB                            nothing of the tree is left, where `exit` did not say so
   killed CALL COUNT                      how many processes were signalled
   pids CALL PID...
+  forks CALL (PID PARENT FORKED)...      FORKED 1: it has run no program since it was forked
   tree CALL JOB PID...                   processes of one tree, more of which may follow; nothing of ours is in it
   trees CALL                             no more of them
 """
@@ -80,6 +82,9 @@ NUMBERS = {
     116: TERMINAL,
 }  # of the child's descriptors, by their names in a request
 MOST_PIDS = 8000  # in one message, which has to fit into one record
+MOST_FORKS = 4000
+PF_FORKNOEXEC = 0x40  # of the flags in /proc/PID/stat; source: include/linux/sched.h
+LISTS = ("pids", "forks")
 LAST_WORDS = 64  # messages that are heard of a keeper after its end
 # what a keeper says of a job or call, and the numbers that follow: i whole, f any
 KEEPER_WORDS = {"started": "i", "exit": "iiffi", "settled": "", "killed": "i"}
@@ -179,13 +184,19 @@ def pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
-def parent_of(pid: int) -> int:
-    """Return the parent of `pid`, 0 where it has none or is gone."""
+def stat_of(pid: int) -> list[bytes]:
+    """Return what /proc says of `pid` behind its name, nothing where it is gone. Source: proc(5), from field 3 on."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            return int(file.read(1024).rpartition(b")")[2].split()[1])
+            return file.read(1024).rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
-        return 0
+        return []
+
+
+def parent_of(pid: int) -> int:
+    """Return the parent of `pid`, 0 where it has none or is gone."""
+    stat = stat_of(pid)
+    return int(stat[1]) if stat else 0
 
 
 def descendants(of: int) -> list[int]:
@@ -449,6 +460,7 @@ class Owner:
             b"signal": self.signal,
             b"kill": self.begin_kill,
             b"pids": self.list_pids,
+            b"forks": self.list_forks,
         }
 
     # what the two kinds of owner do differently
@@ -566,6 +578,13 @@ class Owner:
         tree = self.trees.get(fields[0].decode())
         found = self.members(tree) if tree else []
         self.channel.send(" ".join(["pids", fields[1].decode(), *map(str, found[:MOST_PIDS])]))
+
+    def list_forks(self, fields: list[bytes], _fds: list[int]) -> None:
+        tree = self.trees.get(fields[0].decode())
+        found = self.members(tree)[:MOST_FORKS] if tree else []
+        stats = [(pid, stat) for pid in found if (stat := stat_of(pid))]
+        words = (f"{pid} {int(stat[1])} {int(bool(int(stat[6]) & PF_FORKNOEXEC))}" for pid, stat in stats)
+        self.channel.send(" ".join(["forks", fields[1].decode(), *words]))
 
     # ends
 
@@ -797,14 +816,15 @@ class Kept:
         self.done = False
         self.kills: dict[str, float] = {}  # calls that it has not answered, and until when it should
         self.overdue: set[str] = set()
-        self.lists: set[str] = set()
+        self.lists: dict[str, str] = {}  # calls for a list that it has not answered, and for which one
 
     def believe(self, message: bytes) -> bool:
         """Tell whether it can be what it says. One that was adopted was a process of the user's environment before: it
         may speak of its own job alone, and in nothing but numbers."""
         verb, *fields = message.decode(errors="replace").split(" ")
-        asked = {"pids": self.lists, "killed": {*self.kills, *self.overdue}}.get(verb, {self.job})
-        kinds = "i" * (len(fields) - 1) if verb == "pids" else KEEPER_WORDS.get(verb, "?")
+        lists = {call for call, asked in self.lists.items() if asked == verb}
+        asked = lists if verb in LISTS else {"killed": {*self.kills, *self.overdue}}.get(verb, {self.job})
+        kinds = "i" * (len(fields) - 1) if verb in LISTS else KEEPER_WORDS.get(verb, "?")
         known = bool(fields) and fields[0] in asked and len(kinds) == len(fields) - 1
         return known and all(map(is_number, fields[1:], kinds))
 
@@ -927,13 +947,13 @@ class Relay:
             return
         kept = self.jobs.get(job)
         if kept is None:
-            if verb in ("kill", "pids"):
-                self.channel.send(f"killed {rest[0]} 0" if verb == "kill" else f"pids {rest[0]}")
+            if verb == "kill" or verb in LISTS:
+                self.channel.send(f"killed {rest[0]} 0" if verb == "kill" else f"{verb} {rest[0]}")
             return
         if verb == "kill":
             kept.kills[rest[0]] = time.monotonic() + int(rest[1]) / 1000 + HARD_S + 1
-        elif verb == "pids":
-            kept.lists.add(rest[0])
+        elif verb in LISTS:
+            kept.lists[rest[0]] = verb
         # One that has ended is answered for by `settle`; one that takes nothing any more is ended, and then that too.
         if self.by_fd.get(kept.channel.fd) is kept and not kept.channel.offer(message):
             signal_process(kept.pid, signal.SIGKILL)
@@ -1001,8 +1021,8 @@ class Relay:
             self.roots[kept.root] = kept
         elif verb == "killed":
             kept.kills.pop(rest[0], None)
-        elif verb == "pids":
-            kept.lists.discard(rest[0])
+        elif verb in LISTS:
+            kept.lists.pop(rest[0], None)
         elif verb == "exit":
             kept.ended = rest[1]
             self.roots.pop(kept.root, None)
@@ -1076,8 +1096,8 @@ class Relay:
         """Answer what came too late for a keeper that has ended."""
         for call in (*kept.kills, *kept.overdue):
             self.channel.send(f"killed {call} {killed}")
-        for call in kept.lists:
-            self.channel.send(f"pids {call}")
+        for call, verb in kept.lists.items():
+            self.channel.send(f"{verb} {call}")
 
     def end_stopped(self) -> None:
         """End a keeper that does not answer a kill in time: user code may have stopped it."""
