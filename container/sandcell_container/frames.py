@@ -115,15 +115,17 @@ def encode_head(entry: Entry) -> bytes:
     return FRAME_HEAD.pack(len(entry.data), entry.kind, entry.flags, entry.seq, entry.offset, entry.time)
 
 
-_LONG = 2**12
-
-
 class FrameDecoder:
-    """Bytes in, entries out: the reading side of `encode_entry`, whatever the chunks are."""
+    """Bytes in, entries out: the reading side of `encode_entry`, whatever the chunks are.
+
+    Data is copied once, when a frame is whole: until then the chunks that hold it are kept.
+    """
 
     def __init__(self, *, max_frame: int = 256 * 2**20) -> None:
-        self._buffer = bytearray()
         self._max = max_frame
+        self._pieces = list[memoryview]()  # of the head of an unfinished frame, then of its data
+        self._held = 0
+        self._head = _NO_HEAD
 
     def feed(self, chunk: bytes) -> Iterator[Entry]:
         """Take one chunk and return the entries that are now whole.
@@ -131,38 +133,62 @@ class FrameDecoder:
         Raises:
             InternalError: a frame claims more than `max_frame` bytes.
         """
-        self._buffer += chunk
-        at, size = 0, len(self._buffer)
-        while size - at >= FRAME_HEAD.size:
-            length, kind, flags, seq, offset, moment = FRAME_HEAD.unpack_from(self._buffer, at)
-            if length > self._max:
-                raise error(ErrorCode.INTERNAL, f"a journal frame claims {length} bytes")
-            end = at + FRAME_HEAD.size + length
-            if size < end:
-                break
-            data = self._copy(at + FRAME_HEAD.size, end)
-            at = end
-            yield Entry(seq, offset, kind, flags, moment, data)
-        if at:
-            del self._buffer[:at]
-
-    def _copy(self, start: int, end: int) -> bytes:
-        """Return a part of the buffer; a slice of that would copy a long one twice."""
-        if end - start < _LONG:
-            return bytes(self._buffer[start:end])
-        with memoryview(self._buffer) as whole:
-            return bytes(whole[start:end])
+        view, at = memoryview(chunk), 0
+        while at < len(view):
+            entry = self._whole(view, at) if not self._held else None
+            if entry is None:
+                piece = view[at : at + self.missing]
+                at += len(piece)
+                entry = self._hold(piece)
+            else:
+                at += FRAME_HEAD.size + len(entry.data)
+            if entry is not None:
+                yield entry
 
     @property
     def pending(self) -> int:
         """How many bytes of an unfinished frame are held."""
-        return len(self._buffer)
+        return self._held
 
     @property
     def missing(self) -> int:
-        """How many bytes of that frame are still to come, as far as is known: of its head, or of all of it."""
-        held = len(self._buffer)
-        if held < FRAME_HEAD.size:
-            return FRAME_HEAD.size - held
-        length: int = FRAME_HEAD.unpack_from(self._buffer)[0]
-        return FRAME_HEAD.size + length - held
+        """How many bytes of the next frame are still to come, as far as is known: of its head, or of all of it."""
+        if self._held < FRAME_HEAD.size:
+            return FRAME_HEAD.size - self._held
+        return FRAME_HEAD.size + self._head[0] - self._held
+
+    def _whole(self, view: memoryview, at: int) -> Entry | None:
+        """Return the frame at `at`, None where it is not all there."""
+        if len(view) - at < FRAME_HEAD.size:
+            return None
+        head = self._check(FRAME_HEAD.unpack_from(view, at))
+        end = at + FRAME_HEAD.size + head[0]
+        return None if len(view) < end else _entry(head, bytes(view[at + FRAME_HEAD.size : end]))
+
+    def _hold(self, piece: memoryview) -> Entry | None:
+        """Keep a piece of a frame, at most what is missing of it; return the frame when it is whole."""
+        self._pieces.append(piece)
+        self._held += len(piece)
+        if self._held == FRAME_HEAD.size:
+            self._head = self._check(FRAME_HEAD.unpack(b"".join(self._pieces)))
+            self._pieces.clear()
+        if self.missing:
+            return None
+        entry = _entry(self._head, b"".join(self._pieces))
+        self._pieces.clear()
+        self._held = 0
+        return entry
+
+    def _check(self, head: _Head) -> _Head:
+        if head[0] > self._max:
+            raise error(ErrorCode.INTERNAL, f"a journal frame claims {head[0]} bytes")
+        return head
+
+
+_Head = tuple[int, int, int, int, int, float]
+_NO_HEAD: _Head = (0, 0, 0, 0, 0, 0.0)
+
+
+def _entry(head: _Head, data: bytes) -> Entry:
+    _, kind, flags, seq, offset, moment = head
+    return Entry(seq, offset, kind, flags, moment, data)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OnFull", "Process", "ProcessPlan", "start_process"]
 
-_AHEAD = 2**20  # of a follower: what the journal holds in memory
+_AHEAD = 2**19  # of a follower: half of what the journal holds in memory, so that it reads from there
 _PATIENCE_S = 0.05
 _RESTING_MEMORY = 2**14  # of a journal whose process has ended; what is over it goes to its disk
 

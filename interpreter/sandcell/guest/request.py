@@ -176,6 +176,10 @@ class ApiHandler(RequestHandler):
         super().on_connection_close()
 
     @property
+    def headers_written(self) -> bool:
+        return self._headers_written
+
+    @property
     def client_gone(self) -> bool:
         return self._client_gone
 

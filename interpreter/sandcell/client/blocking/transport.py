@@ -256,7 +256,7 @@ class Answer:
         except BaseException:
             self.close()
             raise
-        if isinstance(part, bytes):
+        if not isinstance(part, Head | Mark):
             return part
         self._connection = None
         self._transport.give_back(connection)
