@@ -255,7 +255,7 @@ class AsyncAnswer:
         except BaseException:
             self.close()
             raise
-        if not isinstance(part, Head | Mark):
+        if isinstance(part, bytes):
             return part
         self._connection = None
         self._transport.give_back(connection)
