@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
 
-__all__ = ["OsProcess", "await_ends", "boot_id", "end_processes"]
+__all__ = ["OsProcess", "await_ends", "boot_id", "end_processes", "signal_processes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,15 @@ def end_processes(processes: Iterable[OsProcess], *, timeout: float) -> list[OsP
     """Kill `processes` and wait for their ends, `timeout` seconds at most; returns those still there."""
     with _opened(processes) as handles:
         for handle in handles:
-            _kill(handle)
+            _send(handle, signal.SIGKILL)
         return [handles[handle] for handle in _wait(handles, timeout)]
+
+
+def signal_processes(processes: Iterable[OsProcess], number: int) -> None:
+    """Send a signal to those of `processes` that are there."""
+    with _opened(processes) as handles:
+        for handle in handles:
+            _send(handle, number)
 
 
 @contextmanager
@@ -92,11 +99,11 @@ def _wait(handles: Iterable[int], timeout: float | None) -> set[int]:
     return left
 
 
-def _kill(handle: int) -> None:
+def _send(handle: int, number: int) -> None:
     try:
-        signal.pidfd_send_signal(handle, signal.SIGKILL)
+        signal.pidfd_send_signal(handle, number)
     except ProcessLookupError:
-        pass  # it ended by itself: what was wanted
+        pass  # it ended by itself
 
 
 def _started(pid: int) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-__all__ = ["connect_address", "listen_at"]
+__all__ = ["connect_address", "is_listening", "listen_at"]
 
 _LONGEST = 107  # sun_path has 108 bytes with its NUL. Source: unix(7)
 
@@ -31,6 +31,20 @@ def connect_address(path: str) -> Generator[str]:
         yield f"/proc/self/fd/{handle}/{name}"
     finally:
         os.close(handle)
+
+
+def is_listening(path: str) -> bool:
+    """Tell whether somebody listens at `path` now; one whose queue of connections is full does."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(0.0)
+        try:
+            with connect_address(path) as address:
+                probe.connect(address)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+    return True
 
 
 def listen_at(path: str, *, backlog: int = 128) -> socket.socket:

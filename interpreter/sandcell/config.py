@@ -46,6 +46,7 @@ class Config:
     default_timeout: float = 300.0
     idle_timeout: float = 600.0
     lease_grace: float = 0.0  # a gateway sets 60
+    cull_warning: float = 30.0  # everyone hears of a cull so long ahead
     journal_memory: int = 2**20
     journal_disk: int = 64 * 2**20
     journal_terminal: int = 256 * 2**10  # of a terminal's output, for each new viewer

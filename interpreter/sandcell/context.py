@@ -25,7 +25,7 @@ from sandcell_container.ids import check_id, new_id
 from sandcell_kernel.wire import new_message
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from types import TracebackType
     from typing import Literal, Self
 
@@ -46,7 +46,15 @@ _STOCK = (
 class Context:
     """One interpreter, which starts when it is first needed, and again after it ended. `cwd` is absolute."""
 
-    def __init__(self, context_id: str, language: str, request: KernelRequest, workshop: Workshop) -> None:
+    def __init__(
+        self,
+        context_id: str,
+        language: str,
+        request: KernelRequest,
+        workshop: Workshop,
+        *,
+        fresh_state: str | None = None,
+    ) -> None:
         self.id = context_id
         self.language = language
         self._cwd = request.cwd
@@ -56,7 +64,7 @@ class Context:
         self._created_at = time.time()
         self._deleted = False
         self._kernel_info: tuple[int, dict[str, Any]] | None = None  # by the number of the start
-        self._dispatcher = Dispatcher(context_id, request, workshop)
+        self._dispatcher = Dispatcher(context_id, request, workshop, fresh_state=fresh_state)
         self.questions = Questions(self, timeout=workshop.config.inspect_timeout)
 
     def info(self) -> ContextInfo:
@@ -280,8 +288,10 @@ class Contexts:
         env: Mapping[str, str],
         workdir: str,
         memory: int | None = None,
+        why_fresh: Callable[[str], str | None] = lambda _: None,
     ) -> None:
         self._starter = starter
+        self._why_fresh = why_fresh
         self._config = config
         self._env = env
         self._workdir = workdir
@@ -360,6 +370,7 @@ class Contexts:
                 ErrorCode.NOT_FOUND,
                 f"there is no context {context_id[:80]!r}",
                 hint=f"there are: {', '.join(sorted(self._contexts)[:20]) or 'none'}",
+                details={"kind": "context", "id": context_id[:80]},
             )
         return context
 
@@ -385,11 +396,12 @@ class Contexts:
         name = language_named(language).name
         context = self._contexts.get(name)
         if context is None:
-            context = self._make(CreateContext(language=name, id=name, cwd=self._workdir))
+            why = self._why_fresh(name)
+            context = self._make(CreateContext(language=name, id=name, cwd=self._workdir), fresh_state=why)
             context.start_soon()
         return context
 
-    def _make(self, request: CreateContext) -> Context:
+    def _make(self, request: CreateContext, *, fresh_state: str | None = None) -> Context:
         context_id = check_id(request.id, what="id of a context") if request.id else new_id("ctx")
         known = self._contexts.get(context_id)
         if known is not None:
@@ -400,7 +412,7 @@ class Contexts:
             )
         language = language_named(request.language).name
         context = self._contexts[context_id] = Context(
-            context_id, language, self._kernel_request(request), self._workshop
+            context_id, language, self._kernel_request(request), self._workshop, fresh_state=fresh_state
         )
         return context
 

@@ -39,14 +39,16 @@ _REPLY_S = 1.0  # between idle and a reply, which come by different sockets; a k
 class Dispatcher:
     """See the module. It is the owner of its runs, and the observer of its kernels."""
 
-    def __init__(self, name: str, request: KernelRequest, workshop: Workshop) -> None:
+    def __init__(
+        self, name: str, request: KernelRequest, workshop: Workshop, *, fresh_state: str | None = None
+    ) -> None:
         self._name = name
         self._config = workshop.config
         self._loop = asyncio.get_running_loop()
         self._queue = RunQueue()
         self._routes = Routes()
         self._outbox: deque[ChannelMessage] = deque()  # for a kernel that is on its way
-        self._fresh_state: str | None = None
+        self._fresh_state = fresh_state
         self.running: Run | None = None
         self.execution_count = 0
         self.life = KernelLife(name, request, workshop, self)

@@ -276,7 +276,7 @@ def test_a_record_that_cannot_be_written_ends_what_was_started(
     assert zygote is not None
     before = set(zygote.children(recursive=True))
 
-    def fail(_claim: Claim, _processes: object) -> None:
+    def fail(_claim: Claim, _processes: object, **_facts: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Claim, "publish", fail)

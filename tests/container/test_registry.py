@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sandcell_container.engine import Address, Record
 from sandcell_container.errors import Conflict, ErrorCode, InvalidRequest, Unavailable
 from sandcell_container.os_process import OsProcess
 from sandcell_container.registry import Claim, Registry
+from sandcell_container.spec import SandboxSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,21 +34,12 @@ def held() -> Iterator[ExitStack]:
         yield stack
 
 
-def record(name: str, *, on_release: OnRelease = "remove", created_at: float = 0.0) -> Record:
-    return Record(
-        id=f"sbx_{name}",
-        name=name,
-        engine="local",
-        status="creating",
-        address=Address(),
-        token="secret",
-        created_at=created_at,
-        on_release=on_release,
-    )
+def spec(name: str, *, on_release: OnRelease = "remove") -> SandboxSpec:
+    return SandboxSpec(id=f"sbx_{name}", name=name, on_release=on_release, env={"A": "1"}, secrets={"B": "2"})
 
 
 def claim(registry: Registry, held: ExitStack, name: str, *, on_release: OnRelease = "remove") -> Claim:
-    made = registry.claim(record(name, on_release=on_release))
+    made = registry.claim(spec(name, on_release=on_release), engine="local")
     held.callback(made.close)
     return made
 
@@ -72,15 +63,15 @@ def test_a_live_sandbox_is_listed_as_it_is(registry: Registry, held: ExitStack) 
 
 
 def test_entries_come_in_the_order_of_creation(registry: Registry, held: ExitStack) -> None:
-    for name, moment in (("b", 2.0), ("a", 1.0), ("c", 3.0)):
-        held.callback(registry.claim(record(name, created_at=moment)).close)
-    assert [entry.record.name for entry in registry.entries()] == ["a", "b", "c"]
+    for name in ("b", "a", "c"):
+        claim(registry, held, name)
+    assert [entry.record.name for entry in registry.entries()] == ["b", "a", "c"]
 
 
 def test_a_taken_name_or_id_exists(registry: Registry, held: ExitStack) -> None:
     claim(registry, held, "a")
     with pytest.raises(Conflict) as caught:
-        registry.claim(record("a"))
+        registry.claim(spec("a"), engine="local")
     assert caught.value.code is ErrorCode.EXISTS
     assert caught.value.details["id"] == "sbx_a"
 
@@ -105,7 +96,7 @@ def test_of_concurrent_claims_of_one_name_exactly_one_wins(registry: Registry, h
 
 
 def test_a_dead_sandbox_and_its_files_are_gone_at_the_next_look(registry: Registry) -> None:
-    made = registry.claim(record("a"))
+    made = registry.claim(spec("a"), engine="local")
     made.publish([])
     (made.entry.folder / "home").mkdir(mode=0)
     made.close()
@@ -114,27 +105,27 @@ def test_a_dead_sandbox_and_its_files_are_gone_at_the_next_look(registry: Regist
 
 
 def test_one_that_died_while_being_made_is_removed_whatever_it_was_to_keep(registry: Registry) -> None:
-    made = registry.claim(record("a", on_release="keep"))
+    made = registry.claim(spec("a", on_release="keep"), engine="local")
     made.close()
     assert registry.entries() == []
 
 
 @pytest.mark.parametrize("on_release", ["stop", "keep"])
 def test_one_that_keeps_its_files_is_stopped_when_it_died(registry: Registry, on_release: OnRelease) -> None:
-    made = registry.claim(record("a", on_release=on_release))
+    made = registry.claim(spec("a", on_release=on_release), engine="local")
     made.publish([])
     made.close()
     assert [entry.record.status for entry in registry.entries()] == ["stopped"]
     assert made.entry.folder.exists()
     with pytest.raises(Conflict, match="stopped"):
-        registry.claim(record("a"))
+        registry.claim(spec("a"), engine="local")
     registry.remove("sbx_a")
     assert registry.entries() == []
 
 
 def test_processes_left_of_a_dead_sandbox_are_ended_before_its_files(registry: Registry) -> None:
     with subprocess.Popen(["sleep", "60"]) as left:
-        made = registry.claim(record("a"))
+        made = registry.claim(spec("a"), engine="local")
         made.publish([OsProcess.of(left.pid)])
         made.close()
         registry.reap()
@@ -145,7 +136,7 @@ def test_processes_of_another_boot_are_not_touched(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with subprocess.Popen(["sleep", "60"]) as unrelated:
-        made = registry.claim(record("a"))
+        made = registry.claim(spec("a"), engine="local")
         made.publish([OsProcess.of(unrelated.pid)])
         made.close()
         monkeypatch.setattr("sandcell_container.registry.boot_id", lambda: "another")
@@ -182,7 +173,7 @@ def test_one_being_made_cannot_be_removed(registry: Registry, held: ExitStack) -
 
 
 def test_an_abandoned_claim_leaves_nothing(registry: Registry) -> None:
-    made = registry.claim(record("a"))
+    made = registry.claim(spec("a"), engine="local")
     made.abandon()
     made.close()
     assert [path.name for path in made.entry.folder.parent.iterdir()] == ["table.lock"]
@@ -215,7 +206,7 @@ def test_a_dead_sandbox_whose_record_is_spoilt_is_taken_away(
 ) -> None:
     claim(registry, held, "good")
     for name, look in (("a", registry.entries), ("b", lambda: registry.remove("sbx_b"))):
-        bad = registry.claim(record(name))
+        bad = registry.claim(spec(name), engine="local")
         (bad.entry.folder / "record.json").write_bytes(text)
         bad.close()
         look()
@@ -242,12 +233,12 @@ def test_each_sandbox_has_a_uid_of_its_own(registry: Registry, held: ExitStack) 
     uids = range(3_000_000_000, 3_000_000_003)
     given = set[int | None]()
     for name in ("a", "b", "c"):
-        made = registry.claim(record(name), uids=uids)
+        made = registry.claim(spec(name), engine="local", uids=uids)
         held.callback(made.close)
         given.add(made.entry.uid)
     assert given == set(uids)
     with pytest.raises(Unavailable, match="3 uids"):
-        registry.claim(record("d"), uids=uids)
+        registry.claim(spec("d"), engine="local", uids=uids)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
@@ -259,7 +250,7 @@ def test_the_uid_of_a_live_sandbox_whose_record_is_spoilt_stays_taken(
     os.chown(bad / "home", 61001, 61001)
     (bad / "record.json").write_text("")
     with pytest.raises(Unavailable, match="1 uids"):
-        registry.claim(record("a"), uids=range(61001, 61002))
+        registry.claim(spec("a"), engine="local", uids=range(61001, 61002))
 
 
 def test_a_state_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
@@ -272,16 +263,16 @@ def test_a_state_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrong", ["../up", "", "a/b", "UPPER", ".hidden"])
 def test_a_name_that_is_no_name_is_refused(registry: Registry, wrong: str) -> None:
-    for fields in (replace(record("a"), id=wrong), replace(record("a"), name=wrong)):
+    for fields in (replace(spec("a"), id=wrong), replace(spec("a"), name=wrong)):
         with pytest.raises(InvalidRequest) as caught:
-            registry.claim(fields)
+            registry.claim(fields, engine="local")
         assert caught.value.code is ErrorCode.INVALID_NAME
 
 
 def test_a_grave_whose_processes_do_not_end_is_left_for_the_next_time(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = registry.claim(record("a"))
+    made = registry.claim(spec("a"), engine="local")
     made.publish([])
     made.close()
     stuck = [OsProcess(1, 1)]

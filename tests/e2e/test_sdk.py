@@ -372,20 +372,6 @@ def test_one_name_at_the_same_time_is_one_sandbox() -> None:
     assert "together" not in {each.name for each in Sandbox.list()}
 
 
-def test_one_to_stop_leaves_its_files_and_its_name() -> None:
-    with Sandbox.create(engine="local", name="stopped", on_release="stop") as sandbox:
-        record = the_host().find("stopped").record
-    assert sandbox.status == "stopped"
-    for call in (lambda: Sandbox.connect("stopped"), lambda: sandbox.exec("true")):
-        with pytest.raises(SandcellError) as caught:
-            call()
-        assert caught.value.code is ErrorCode.SANDBOX_GONE
-    with pytest.raises(SandcellError) as caught:
-        Sandbox.create(engine="local", name="stopped")
-    assert caught.value.code is ErrorCode.EXISTS
-    the_host().engine("local").engine.remove(record.id)
-
-
 def test_one_that_is_kept_outlives_its_owner() -> None:
     with Sandbox.create(engine="local", name="kept", on_release="keep") as owner:
         owner.run_code("x = 5")

@@ -27,6 +27,7 @@ from sandcell.guest_socket import GuestAddress
 from sandcell_container.engine import Address
 from sandcell_container.errors import ErrorCode, SandcellError
 from sandcell_container.frames import Kind
+from sandcell_container.memo import Memo
 from sandcell_container.unix_address import listen_at
 from sandcell_kernel.websocket import (
     FRONT_SUBPROTOCOL,
@@ -77,7 +78,9 @@ class Guest:
         self.front = front
         self.leases = leases
         boot = SimpleNamespace(token=TOKEN)
-        guest = SimpleNamespace(fronts=fronts, boot=boot, leases=leases, followers=followers, config=Config())
+        guest = SimpleNamespace(
+            fronts=fronts, boot=boot, memo=Memo(None), leases=leases, followers=followers, config=Config()
+        )
         given = {"guest": guest}
         self.server = HTTPServer(
             Application(

@@ -143,11 +143,9 @@ def test_one_that_is_made_for_ever_is_waited_for_until_the_deadline(
     assert caught.value.code is ErrorCode.START_TIMEOUT
 
 
-def test_one_that_is_stopped_is_gone(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_is_stopped_is_found(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     serve_table(host, monkeypatch, TableEngine([record("one", "stopped")]))
-    with pytest.raises(SandcellError) as caught:
-        host.find("one")
-    assert caught.value.code is ErrorCode.SANDBOX_GONE
+    assert host.find("one").record.status == "stopped"
 
 
 def test_nothing_at_all_says_how_to_make_one() -> None:

@@ -31,6 +31,7 @@ from sandcell_container.guest.process_table import ProcessTable
 from sandcell_container.guest.spawn import Spawner
 from sandcell_container.guest.terminal import Terminals
 from sandcell_container.guest.user_worker import UserWorker
+from sandcell_container.memo import Memo
 from sandcell_container.unix_address import listen_at
 
 if TYPE_CHECKING:
@@ -144,6 +145,7 @@ async def serve(tmp_path: Path, **settings: Any) -> AsyncGenerator[Guest]:
             terminals = Terminals(spawner, worker, "epoch", config)
             guest = SimpleNamespace(
                 boot=boot,
+                memo=Memo(None),
                 config=config,
                 leases=leases,
                 terminals=terminals,

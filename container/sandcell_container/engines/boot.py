@@ -42,7 +42,7 @@ def new_boot(
     settings: dict[str, str],
     trusted: PythonEnvironment | None = None,
 ) -> GuestBoot:
-    """Return what the guest of `record` is told. `base_env` is the whole environment of user code but `spec.env`;
+    """Return what the guest of `record` is told. `base_env` is the whole environment of user code but what `spec` adds;
     `trusted` is what user code's Python stands on, where user code cannot write it."""
     return GuestBoot(
         sandbox_id=record.id,
@@ -62,7 +62,8 @@ def new_boot(
         user=place.user,
         hostname=place.hostname,
         image=record.image,
-        base_env=base_env | spec.env,
+        starts=record.starts + 1,
+        base_env=base_env | spec.env | spec.secrets,
         isolation=isolation,
         limits=asdict(spec.limits),
         warnings=warnings,

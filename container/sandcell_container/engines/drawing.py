@@ -60,10 +60,14 @@ class Drawing:
     warnings: tuple[str, ...]
 
     def blueprint(self) -> Blueprint:
-        """Make the sandbox's files and return what to start."""
+        """Make the sandbox's files, where it never ran, and return what to start.
+
+        Later its files are those of user code, where this program's rights must not follow a symlink.
+        """
         roots = _roots(self.tools.environment, self.environment)
         venv = _venv_inside(roots)
-        _make_files(self.entry, self.environment, venv)
+        if self.entry.record.starts == 0:
+            _make_files(self.entry, self.environment, venv)
         view = self._view(roots)
         line = bwrap.build_line(view, place=self.tools.place)
         command = spawner_command(self.tools.environment.executable, bwrap.SPAWNER, "marks", self.limits)
@@ -77,7 +81,12 @@ class Drawing:
             enter=True,
             import_roots=("/usr", *roots),
         )
-        return Blueprint(launch=launch, status=True, memory=(line.encode(), *line.extras))
+        return Blueprint(
+            launch=launch,
+            status=True,
+            memory=(line.encode(), *line.extras),
+            python=self.environment.facts(),
+        )
 
     def _view(self, roots: Sequence[str]) -> bwrap.View:
         return _view(

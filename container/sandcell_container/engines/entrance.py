@@ -31,6 +31,7 @@ class GuestSide(NamedTuple):
     listener: int
     lock: int
     log: int
+    memo: int
     spawner: int
     status: int
 
@@ -75,7 +76,8 @@ def _serve(launch: Launch, side: GuestSide, *, launcher: int, parent: int) -> in
     serve_sandbox = getattr(sys.modules[launch.module], launch.function)
     reply.send(json.dumps({"running": [[each.pid, each.started] for each in processes]}).encode())
     reply.close()
-    serve_sandbox(replace(launch.boot, isolation=isolation), socket.socket(fileno=side.listener), spawner)
+    boot = replace(launch.boot, isolation=isolation, memo_fd=side.memo)
+    serve_sandbox(boot, socket.socket(fileno=side.listener), spawner)
     return 0
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import stat
 import subprocess
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from sandcell_container.engines import python_facts
@@ -46,6 +46,10 @@ class PythonEnvironment:
     def from_facts(cls, facts: dict[str, Any]) -> PythonEnvironment:
         fields: dict[str, Any] = {**facts, "site_dirs": tuple(facts["site_dirs"])}
         return cls(**fields)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what `from_facts` takes, JSON-safe."""
+        return asdict(self)
 
     @property
     def roots(self) -> list[str]:

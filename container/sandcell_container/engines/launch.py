@@ -13,7 +13,7 @@ __all__ = ["GUEST_DESCRIPTORS", "PLACE", "Launch", "Program"]
 PLACE = "/tmp"  # a folder that every machine has and every user may enter
 
 # The descriptors sent with a launch, in this order, before those of the launcher.
-GUEST_DESCRIPTORS = ("plan", "reply", "listener", "lock", "log", "spawner", "status")
+GUEST_DESCRIPTORS = ("plan", "reply", "listener", "lock", "log", "memo", "spawner", "status")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

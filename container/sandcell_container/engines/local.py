@@ -18,18 +18,16 @@ from typing import TYPE_CHECKING
 from sandcell_container.engine import Probe
 from sandcell_container.engines import bwrap
 from sandcell_container.engines.drawing import Drawing, Tools, empty_view, make_program
-from sandcell_container.engines.environment import calling_environment, check_readable, query_environment
+from sandcell_container.engines.environment import check_readable
+from sandcell_container.engines.hosted import HostedEngine
 from sandcell_container.engines.launch import PLACE
 from sandcell_container.engines.limits import apply_limits
-from sandcell_container.engines.partial import PartialEngine
-from sandcell_container.engines.sandbox_host import SandboxHost
 from sandcell_container.engines.zygote_process import import_path, memory_file
 from sandcell_container.errors import ErrorCode, SandcellError, error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sandcell_container.end import End
     from sandcell_container.engine import Record
     from sandcell_container.engines.environment import PythonEnvironment
     from sandcell_container.engines.launch import Program
@@ -47,15 +45,14 @@ _PROBE = (
 )
 
 
-class LocalEngine(PartialEngine):
+class LocalEngine(HostedEngine):
     """Makes sandboxes on this machine. Implements `Engine`; needs Linux and bubblewrap 0.8, as root or as anyone."""
 
     def __init__(self, settings: EngineSettings) -> None:
-        self._settings = settings
         # To the kernel, user code of a sandbox that root made would be root on the host's files: each gets a uid.
         uids = range(settings.first_uid, settings.first_uid + settings.uid_count)
         self._uids = uids if os.geteuid() == 0 else range(0)
-        self._host = SandboxHost(self.name, settings, uids=self._uids)
+        super().__init__(settings, uids=self._uids)
 
     @property
     def name(self) -> str:
@@ -76,51 +73,34 @@ class LocalEngine(PartialEngine):
         )
 
     def create(self, spec: SandboxSpec) -> Record:
-        """Make the sandbox of `spec`. Errors: see `Engine.create`."""
-        limits = apply_limits(spec.limits, strict=spec.strict)
-        environment = query_environment(spec.python) if spec.python else self._environment
-        warnings = (*limits.warnings, *self._check_readable(environment))
-        tools = self._tools
-
-        def draw(entry: Entry) -> Blueprint:
-            return Drawing(
-                tools=tools,
-                spec=spec,
-                entry=entry,
-                environment=environment,
-                limits=limits.spawner,
-                warnings=warnings,
-            ).blueprint()
-
         try:
-            return self._host.create(spec, draw)
+            return super().create(spec)
         except SandcellError as failed:
             raise _translated(failed) from failed.__cause__
 
-    def list(self) -> list[Record]:
-        """Return the sandboxes of this engine. Source: `Engine.list`."""
-        return self._host.list()
+    def start(self, sandbox_id: str) -> Record:
+        try:
+            return super().start(sandbox_id)
+        except SandcellError as failed:
+            raise _translated(failed) from failed.__cause__
 
-    def remove(self, sandbox_id: str) -> None:
-        """End the sandbox and remove its files. Source: `Engine.remove`; errors: `Registry.remove`."""
-        self._host.remove(sandbox_id)
-
-    def await_end(self, sandbox_id: str, *, timeout: float | None) -> End | None:
-        return self._host.await_end(sandbox_id, timeout=timeout)
-
-    def close(self) -> None:
-        """End the sandboxes that end with this program. Source: `Engine.close`."""
-        self._host.close()
-
-    @cached_property
-    def _environment(self) -> PythonEnvironment:
-        return calling_environment()
+    def _draw(self, entry: Entry) -> Blueprint:
+        limits = apply_limits(entry.spec.limits, strict=entry.spec.strict)
+        environment = self._environment_of(entry)
+        return Drawing(
+            tools=self._tools,
+            spec=entry.spec,
+            entry=entry,
+            environment=environment,
+            limits=limits.spawner,
+            warnings=(*limits.warnings, *self._check_readable(environment)),
+        ).blueprint()
 
     @cached_property
     def _tools(self) -> Tools:
         return Tools(
             settings=self._settings,
-            environment=self._environment,
+            environment=self._calling,
             bubblewrap=bwrap.find_bwrap(),
             place=PLACE if self._uids else None,
         )

@@ -6,30 +6,22 @@ import logging
 import os
 import pwd
 import warnings
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from sandcell_container.engine import Probe
 from sandcell_container.engines.boot import Place, new_boot, spawner_command, spawner_path
 from sandcell_container.engines.environment import (
     base_environment,
-    calling_environment,
     make_venv,
-    query_environment,
 )
+from sandcell_container.engines.hosted import HostedEngine
 from sandcell_container.engines.launch import Launch, Program
 from sandcell_container.engines.limits import apply_limits
-from sandcell_container.engines.partial import PartialEngine
-from sandcell_container.engines.sandbox_host import Blueprint, SandboxHost
+from sandcell_container.engines.sandbox_host import Blueprint
 
 if TYPE_CHECKING:
-    from sandcell_container.end import End
-    from sandcell_container.engine import Record
-    from sandcell_container.engines.environment import PythonEnvironment
-    from sandcell_container.engines.limits import AppliedLimits
     from sandcell_container.engines.settings import EngineSettings
     from sandcell_container.registry import Entry
-    from sandcell_container.spec import SandboxSpec
 
 __all__ = ["ProcessEngine"]
 
@@ -38,14 +30,13 @@ _WARNING = "engine process: user code runs without any isolation, with all right
 _ISOLATION = {"pid": False, "net": False, "mount": False, "user": False, "ipc": False, "uts": False}
 
 
-class ProcessEngine(PartialEngine):
+class ProcessEngine(HostedEngine):
     """Makes "sandboxes" that are plain processes of the calling user. Implements `Engine`."""
 
     def __init__(self, settings: EngineSettings) -> None:
         warnings.warn(_WARNING, UserWarning, stacklevel=2)
         _log.warning(_WARNING)
-        self._settings = settings
-        self._host = SandboxHost(self.name, settings)
+        super().__init__(settings)
 
     @property
     def name(self) -> str:
@@ -55,39 +46,16 @@ class ProcessEngine(PartialEngine):
         """Tell that it works, which it does wherever this program does. Source: `Engine.probe`."""
         return Probe(engine=self.name, usable=True, reason="no isolation: for development, by name only")
 
-    def create(self, spec: SandboxSpec) -> Record:
-        """Make the sandbox of `spec`. Errors: see `Engine.create`."""
+    def _draw(self, entry: Entry) -> Blueprint:
+        spec = entry.spec
         limits = apply_limits(spec.limits, strict=spec.strict)
-        environment = query_environment(spec.python) if spec.python else self._environment
-        return self._host.create(spec, lambda entry: self._draw(spec, entry, environment, limits))
-
-    def list(self) -> list[Record]:
-        """Return the sandboxes of this engine. Source: `Engine.list`."""
-        return self._host.list()
-
-    def remove(self, sandbox_id: str) -> None:
-        """End the sandbox and remove its files. Source: `Engine.remove`; errors: `Registry.remove`."""
-        self._host.remove(sandbox_id)
-
-    def await_end(self, sandbox_id: str, *, timeout: float | None) -> End | None:
-        return self._host.await_end(sandbox_id, timeout=timeout)
-
-    def close(self) -> None:
-        """End the sandboxes that end with this program. Source: `Engine.close`."""
-        self._host.close()
-
-    @cached_property
-    def _environment(self) -> PythonEnvironment:
-        return calling_environment()
-
-    def _draw(
-        self, spec: SandboxSpec, entry: Entry, environment: PythonEnvironment, limits: AppliedLimits
-    ) -> Blueprint:
+        environment = self._environment_of(entry)
         folders = {name: str(entry.folder / name) for name in ("home", "workspace", "tmp")}
-        for folder in folders.values():
-            os.mkdir(folder)
         venv = f"{folders['home']}/.venv"
-        make_venv(entry.folder / "home" / ".venv", environment, inside=venv)
+        if entry.record.starts == 0:
+            for folder in folders.values():
+                os.mkdir(folder)
+            make_venv(entry.folder / "home" / ".venv", environment, inside=venv)
         guest, user = self._settings.guest, _user_name()
         boot = new_boot(
             spec,
@@ -107,9 +75,7 @@ class ProcessEngine(PartialEngine):
             warnings=(_WARNING, *limits.warnings),
             settings=self._settings.guest_settings,
         )
-        command = spawner_command(
-            self._environment.executable, str(spawner_path()), "keepers", limits.spawner
-        )
+        command = spawner_command(self._calling.executable, str(spawner_path()), "keepers", limits.spawner)
         launch = Launch(
             boot=boot,
             module=guest.module,
@@ -118,7 +84,7 @@ class ProcessEngine(PartialEngine):
             timeout=spec.start_timeout,
             enter=False,
         )
-        return Blueprint(launch=launch, status=False)
+        return Blueprint(launch=launch, status=False, python=environment.facts())
 
 
 def _user_name() -> str:

@@ -6,31 +6,33 @@ import errno
 import json
 import logging
 import os
-import secrets
 import socket
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sandcell_container.engine import Address, Record
 from sandcell_container.engines.launch import Launch
 from sandcell_container.engines.zygote_process import ZygoteProcess, memory_file
 from sandcell_container.errors import ErrorCode, SandcellError, error
+from sandcell_container.memo import note_start
 from sandcell_container.os_process import OsProcess, end_processes
-from sandcell_container.registry import Registry
+from sandcell_container.registry import Claim, Registry
 from sandcell_container.unix_address import listen_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from sandcell_container.end import End
+    from sandcell_container.engine import Pruned, Record
     from sandcell_container.engines.settings import EngineSettings
-    from sandcell_container.registry import Claim, Entry
+    from sandcell_container.registry import Entry
     from sandcell_container.spec import SandboxSpec
 
-__all__ = ["Blueprint", "SandboxHost"]
+__all__ = ["Blueprint", "Draw", "SandboxHost"]
+
+Draw = Callable[["Entry"], "Blueprint"]
 
 _log = logging.getLogger(__name__)
 _MESSAGE = 65536
@@ -41,44 +43,84 @@ _MOST_WORDS = 4096
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blueprint:
     """One sandbox about to be started. The launcher finds the spawner's socket at descriptor 3, then, where `status` is
-    wanted, a pipe to report to, then a file for each of `memory`."""
+    wanted, a pipe to report to, then a file for each of `memory`. `python` is what a later start has to know of the Python
+    that the sandbox stands on."""
 
     launch: Launch
     status: bool
     memory: tuple[bytes, ...] = ()
+    python: dict[str, Any]
 
 
 class SandboxHost:
-    """Starts, finds and ends the sandboxes of one engine. Thread-safe."""
+    """Starts, finds and ends the sandboxes of one engine. `draw` prepares the files of one, in its entry's folder where it
+    never ran, and says what to start. Thread-safe."""
 
-    def __init__(self, engine: str, settings: EngineSettings, *, uids: range = range(0)) -> None:
+    def __init__(self, engine: str, settings: EngineSettings, draw: Draw, *, uids: range = range(0)) -> None:
         self._engine = engine
         self._guest = settings.guest
         self._registry = Registry(settings.state / "sandboxes")
+        self._draw = draw
         self._uids = uids
         self._lock = threading.Lock()
         self._zygote: ZygoteProcess | None = None
 
-    def create(self, spec: SandboxSpec, draw: Callable[[Entry], Blueprint]) -> Record:
-        """Make the sandbox of `spec`; `draw` prepares its files in the entry's folder and says what to start.
+    def create(self, spec: SandboxSpec) -> Record:
+        """Make the sandbox of `spec`.
 
         A failure, a timeout or an exception of any kind leaves nothing behind. Errors: see `Engine.create`; those of a
         start that failed carry what the programs said in `details["words"]`.
         """
         deadline = time.monotonic() + spec.start_timeout
         try:
-            claim = self._registry.claim(_new_record(spec, self._engine), uids=self._uids)
+            claim = self._registry.claim(spec, engine=self._engine, uids=self._uids)
         except OSError as failed:
             raise _unprepared(spec, failed) from failed
+        return self._run(claim, deadline)
+
+    def start(self, sandbox_id: str) -> Record:
+        """Start a stopped sandbox again. Source: `Engine.start`."""
+        asked = self._registry.entry(sandbox_id).spec
+        deadline = time.monotonic() + asked.start_timeout
+        found = self._registry.claim_again(sandbox_id, deadline=deadline)
+        return self._run(found, deadline) if isinstance(found, Claim) else found.record
+
+    def stop(self, sandbox_id: str) -> None:
+        self._registry.rest(sandbox_id)
+
+    def list(self) -> list[Record]:
+        return [entry.record for entry in self._registry.entries() if entry.record.engine == self._engine]
+
+    def remove(self, sandbox_id: str) -> None:
+        self._registry.remove(sandbox_id)
+
+    def prune(self) -> Pruned:
+        return self._registry.reap()
+
+    def await_end(self, sandbox_id: str, *, timeout: float | None) -> End | None:
+        return self._registry.await_end(sandbox_id, timeout=timeout)
+
+    def close(self) -> None:
+        """End the sandboxes that end with this program, and remove the files of those that leave none."""
+        with self._lock:
+            zygote, self._zygote = self._zygote, None
+        if zygote is not None:
+            zygote.close()
+            self._registry.reap(leaving=OsProcess.of(os.getpid()))
+
+    def _run(self, claim: Claim, deadline: float) -> Record:
+        """Start what was claimed; a failure leaves it as it was."""
+        spec, ends_with_us = claim.entry.spec, claim.entry.is_mine and claim.entry.spec.on_release != "keep"
         try:
-            zygote = self._zygote_for(spec, deadline)
+            blueprint = self._draw(claim.entry)
+            zygote = self._zygote_of_ours(deadline) if ends_with_us else self._zygote_of_its_own(deadline)
             with ExitStack() as held:
-                if spec.on_release == "keep":
+                if not ends_with_us:
                     held.callback(zygote.close)  # undone, like the next one, when all has gone well
-                processes = _start(claim, draw(claim.entry), zygote, deadline)
+                processes = _start(claim, blueprint, zygote, deadline)
                 held.callback(end_processes, processes, timeout=_END_TIMEOUT)
-                record = claim.publish(processes).record
-                if spec.on_release == "keep":
+                record = claim.publish(processes, python=blueprint.python).record
+                if not ends_with_us:
                     zygote.release()
                 held.pop_all()
             return record
@@ -90,26 +132,10 @@ class SandboxHost:
         finally:
             claim.close()
 
-    def list(self) -> list[Record]:
-        return [entry.record for entry in self._registry.entries() if entry.record.engine == self._engine]
+    def _zygote_of_its_own(self, deadline: float) -> ZygoteProcess:
+        return ZygoteProcess(self._guest, tie="sandbox", timeout=_rest(deadline))
 
-    def remove(self, sandbox_id: str) -> None:
-        self._registry.remove(sandbox_id)
-
-    def await_end(self, sandbox_id: str, *, timeout: float | None) -> End | None:
-        return self._registry.await_end(sandbox_id, timeout=timeout)
-
-    def close(self) -> None:
-        """End the sandboxes that end with this program, and remove the files of those that leave none."""
-        with self._lock:
-            zygote, self._zygote = self._zygote, None
-        if zygote is not None:
-            zygote.close()
-            self._registry.reap()
-
-    def _zygote_for(self, spec: SandboxSpec, deadline: float) -> ZygoteProcess:
-        if spec.on_release == "keep":
-            return ZygoteProcess(self._guest, tie="sandbox", timeout=_rest(deadline))
+    def _zygote_of_ours(self, deadline: float) -> ZygoteProcess:
         with self._lock:
             if self._zygote is not None and not self._zygote.usable:
                 self._zygote.close()
@@ -117,20 +143,6 @@ class SandboxHost:
             if self._zygote is None:
                 self._zygote = ZygoteProcess(self._guest, tie="host", timeout=_rest(deadline))
             return self._zygote
-
-
-def _new_record(spec: SandboxSpec, engine: str) -> Record:
-    return Record(
-        id=spec.id,
-        name=spec.name,
-        engine=engine,
-        status="creating",
-        address=Address(),
-        token=secrets.token_urlsafe(32),
-        created_at=time.time(),
-        on_release=spec.on_release,
-        image=spec.image,
-    )
 
 
 def _unprepared(spec: SandboxSpec, failed: OSError) -> SandcellError:
@@ -141,15 +153,18 @@ def _unprepared(spec: SandboxSpec, failed: OSError) -> SandcellError:
 def _start(claim: Claim, blueprint: Blueprint, zygote: ZygoteProcess, deadline: float) -> list[OsProcess]:
     """Have both processes forked and wait until the guest serves; returns those that stand for the sandbox."""
     with ExitStack() as held:
+        Path(claim.entry.record.address.path).unlink(missing_ok=True)  # of its last start
         reply, reply_end = _pair(held)
         guest_end, spawner_end = _pair(held)
         status_in, status_out = os.pipe()
         listener = held.enter_context(listen_at(claim.entry.record.address.path))
-        log = os.open(claim.entry.folder / "log", os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        log, memo = (_append_to(claim.entry.folder / name) for name in ("log", "memo"))
+        note_start(memo, claim.entry.record.starts + 1)
         memory = [memory_file(content) for content in blueprint.memory]
-        for descriptor in (status_in, status_out, log, *memory):
+        for descriptor in (status_in, status_out, log, memo, *memory):
             held.callback(os.close, descriptor)
-        for_guest = [reply_end.fileno(), listener.fileno(), claim.lock, log, guest_end.fileno(), status_in]
+        told = [reply_end.fileno(), listener.fileno(), claim.lock, log, memo]
+        for_guest = [*told, guest_end.fileno(), status_in]
         for_launcher = [spawner_end.fileno(), *([status_out] if blueprint.status else []), *memory]
         try:
             zygote.launch(blueprint.launch, [*for_guest, *for_launcher])
@@ -160,6 +175,10 @@ def _start(claim: Claim, blueprint: Blueprint, zygote: ZygoteProcess, deadline: 
             reply_end.close()
             _end(zygote, claim.entry.record.id, reply)
             raise
+
+
+def _append_to(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
 
 def _pair(held: ExitStack) -> tuple[socket.socket, socket.socket]:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from sandcell_container.engines import entrance, launcher, namespaces
 from sandcell_container.engines.launch import GUEST_DESCRIPTORS, Launch
+from sandcell_container.memo import note_exit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,11 +37,13 @@ _LAST_WORDS = 1.0  # seconds that a guest has left when its sandbox ended
 
 @dataclass(slots=True)
 class _Pair:
-    """The two children that make one sandbox, None where already reaped. `reply` stays open as long as one is left."""
+    """The two children that make one sandbox, None where already reaped. `reply` stays open as long as one is left, and
+    so does `memo`, where their ends are noted."""
 
     launcher: int | None
     guest: int | None
     reply: int
+    memo: int
     kill_at: float | None = None
 
     @property
@@ -110,14 +113,15 @@ class _Zygote:
         side = entrance.GuestSide(*guests)
         with mmap.mmap(plan, 0, access=mmap.ACCESS_READ) as text:
             launch = Launch.decode(text[:])
-        pair = self._pairs[launch.boot.sandbox_id] = _Pair(None, None, side.reply)
+        pair = self._pairs[launch.boot.sandbox_id] = _Pair(None, None, side.reply, side.memo)
         try:
             pair.launcher = bubblewrap = _fork(lambda: self._become(launch, launchers, side))
             pair.guest = _fork(lambda: self._serve(launch, side, bubblewrap, [plan, *launchers]))
         except OSError as failed:  # no more processes: one sandbox does not start, the others stay
             os.write(side.log, f"sandcell: fork: {failed.strerror}\n".encode())
             self._forget_pair(launch.boot.sandbox_id, pair)
-        for descriptor in (*launchers, plan, *(each for each in side if each != side.reply)):
+        kept = {side.reply, side.memo}
+        for descriptor in (*launchers, plan, *(each for each in side if each not in kept)):
             os.close(descriptor)
 
     def _become(self, launch: Launch, descriptors: Sequence[int], side: entrance.GuestSide) -> NoReturn:
@@ -132,28 +136,32 @@ class _Zygote:
         _forget_signals()
         for held in (self._control, self._wakeup_in, self._wakeup_out):
             held.close()
-        others = [pair.reply for pair in self._pairs.values() if pair.reply != side.reply]
-        for descriptor in (*descriptors, *others, *([] if self._host is None else [self._host])):
+        others = [pair for pair in self._pairs.values() if pair.reply != side.reply]
+        held_for_others = [each for pair in others for each in (pair.reply, pair.memo)]
+        for descriptor in (*descriptors, *held_for_others, *([] if self._host is None else [self._host])):
             os.close(descriptor)
         entrance.serve(launch, side, launcher=bubblewrap, parent=self._pid)
 
     def _forget_pair(self, sandbox_id: str, pair: _Pair) -> None:
         """Forget a pair, which tells the host program; a launcher that is left ends as a stranger does."""
         _kill(pair.pids)
-        os.close(pair.reply)
+        for descriptor in (pair.memo, pair.reply):
+            os.close(descriptor)
         del self._pairs[sandbox_id]
 
     def _reap(self) -> None:
-        while (pid := _reap_one(os.WNOHANG)) is not None:
+        while (ended := _reap_one(os.WNOHANG)) is not None:
             for sandbox_id, pair in list(self._pairs.items()):
-                self._settle(sandbox_id, pair, pid)
+                self._settle(sandbox_id, pair, *ended)
         _kill(_strangers({pid for pair in self._pairs.values() for pid in pair.pids}))
 
-    def _settle(self, sandbox_id: str, pair: _Pair, pid: int) -> None:
+    def _settle(self, sandbox_id: str, pair: _Pair, pid: int, status: int) -> None:
         if pid == pair.guest:
+            note_exit(pair.memo, "guest", status)
             pair.guest = None
             _kill(pair.pids)
         elif pid == pair.launcher:
+            note_exit(pair.memo, "spawner", status)
             # The guest has seen its spawner's end close. It may still tell its clients why they lose it.
             pair.launcher = None
             pair.kill_at = time.monotonic() + _LAST_WORDS
@@ -196,13 +204,13 @@ def _forget_signals() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
-def _reap_one(options: int) -> int | None:
-    """Return the pid of one child that ended, None where none has, or there is none."""
+def _reap_one(options: int) -> tuple[int, int] | None:
+    """Return pid and wait status of one child that ended, None where none has, or there is none."""
     try:
-        pid, _ = os.waitpid(-1, options)
+        pid, status = os.waitpid(-1, options)
     except ChildProcessError:
         return None
-    return pid or None
+    return (pid, status) if pid else None
 
 
 def _strangers(known: set[int]) -> list[int]:

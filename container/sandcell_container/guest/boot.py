@@ -16,7 +16,8 @@ class GuestBoot:
     """The facts of its sandbox, as data. Durations in seconds, paths as user code sees them.
 
     `python` is the interpreter of the user's environment, `base_env` the whole environment that user code
-    starts with, `runtime_dir` the folder of `sandcell_runtime`. `user_uid` is None where the guest itself has
+    starts with, `starts` how many starts of the sandbox this is, `memo_fd` the guest's descriptor of a file for `Memo`,
+    `runtime_dir` the folder of `sandcell_runtime`. `user_uid` is None where the guest itself has
     the user's identity. `isolation` and `warnings` are what the engine reports in `info()`. `settings` are
     the SANDCELL_ fields of Config that the host program overrode, as text. `trusted_python` is the interpreter
     below the user's environment and `trusted_site` its folders of packages, where user code can write none of them.
@@ -41,6 +42,8 @@ class GuestBoot:
     hostname: str = "sandbox"
     image: str | None = None
     network: str = "none"
+    starts: int = 1
+    memo_fd: int | None = None
     base_env: dict[str, str] = field(default_factory=dict[str, str])
     isolation: dict[str, Any] = field(default_factory=dict[str, Any])
     limits: dict[str, Any] = field(default_factory=dict[str, Any])

@@ -241,6 +241,7 @@ class Sessions:
                 ErrorCode.NOT_FOUND,
                 f"there is no session {session_id[:80]!r}",
                 hint="create_session() makes one",
+                details={"kind": "session", "id": session_id[:80]},
             )
         return found
 

@@ -275,6 +275,7 @@ class Terminals:
                 ErrorCode.NOT_FOUND,
                 f"there is no terminal {terminal_id[:80]!r}",
                 hint=f"there are: {', '.join(self._known)[:500]}" if self._known else "",
+                details={"kind": "terminal", "id": terminal_id[:80]},
             )
         return found
 

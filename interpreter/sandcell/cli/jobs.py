@@ -41,9 +41,11 @@ _LINE = re.compile(rb"[^\n]*\n|[^\n]+")
 
 
 def start_process(options: argparse.Namespace, config: Config) -> int:
-    """Start what the options name and print its id."""
+    """Start what the options name and print its id; without a command, the sandbox itself."""
     place_name(options, config)
     words = [*options.command, *options.rest]
+    if not words:
+        return _start_sandbox(options, config)
     env = dict(_variable(each) for each in options.env)
     with open_place(options, config, label="starting") as place:
         job = place.sandbox.start_process(
@@ -58,6 +60,14 @@ def start_process(options: argparse.Namespace, config: Config) -> int:
     for warning in job.warnings:
         print(f"sandcell: {warning}", file=sys.stderr)
     write_stdout(f"{job.id}\n")
+    return 0
+
+
+def _start_sandbox(options: argparse.Namespace, config: Config) -> int:
+    """Start the sandbox alone, and print its name."""
+    with open_place(options, config, label="starting") as place:
+        place.progress.hush()
+    write_stdout(f"{place.sandbox.name}\n")
     return 0
 
 

@@ -37,7 +37,9 @@ _VERBS = {
     "shell": "sandcell.cli.shell:run_shell",
     "top": "sandcell.cli.top:list_processes",
     "ps": "sandcell.cli.sandboxes:list_sandboxes",
+    "stop": "sandcell.cli.sandboxes:stop_sandboxes",
     "rm": "sandcell.cli.sandboxes:remove_sandboxes",
+    "prune": "sandcell.cli.sandboxes:prune_sandboxes",
     "kernel": "sandcell.cli.kernel:install_kernel",
     "doctor": "sandcell.cli.doctor:examine",
 }

@@ -58,9 +58,11 @@ process or terminal that it belongs to.
 """
 _START = """
 The process goes on when this returns; it prints the id of it. One argument is a line for the shell, several are a
-program and its arguments. Options of start come before it.
+program and its arguments. Options of start come before it. Without a command the sandbox itself is started; a stopped
+one has its files, and any other call would start it, too.
 
 examples:
+  sandcell start --sandbox lab
   sandcell start --sandbox lab --id web python3 -m http.server 8000
   sandcell logs --sandbox lab web
   sandcell kill --sandbox lab web
@@ -89,9 +91,21 @@ examples:
   sandcell ps --json
   sandcell ps lab                   # the processes of the sandbox lab
 """
+_STOP = """
+Its files, environment and secrets stay; what runs in it ends.
+
+example:
+  sandcell stop lab; sandcell exec --sandbox lab ls
+"""
 _RM = """
 example:
   sandcell rm lab
+"""
+_PRUNE = """
+Every command cleans up what it comes across; this one looks at all there is, and tells.
+
+example:
+  sandcell prune
 """
 _INSTALL = """
 examples:
@@ -246,8 +260,13 @@ def _add_sandboxes(add: _AddParser) -> None:
     top = _add_verb(add, "top", "list the processes in a sandbox", _TOP)
     _add_known(top)
     top.add_argument("--json", action="store_true", help="print them as JSON")
-    removal = _add_verb(add, "rm", "end sandboxes and everything in them", _RM)
-    removal.add_argument("names", nargs="+", metavar="NAME", help="a name or an id")
+    for verb, summary, examples in (
+        ("stop", "end what runs in sandboxes, and keep their files", _STOP),
+        ("rm", "end sandboxes and everything in them", _RM),
+    ):
+        each = _add_verb(add, verb, summary, examples)
+        each.add_argument("names", nargs="+", metavar="NAME", help="a name or an id")
+    _add_verb(add, "prune", "clean up after programs that crashed", _PRUNE)
 
 
 def _add_kernel(add: _AddParser) -> None:

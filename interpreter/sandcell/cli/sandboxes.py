@@ -1,4 +1,4 @@
-"""`sandcell ps` and `sandcell rm`."""
+"""`sandcell ps`, `stop`, `rm` and `prune`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from sandcell.cli.output import age, table, write_stdout
 from sandcell.cli.progress import Progress
 from sandcell.client.blocking.sandbox import Sandbox
 from sandcell.client.host import the_host
-from sandcell_container.errors import ErrorCode, SandcellError, error
+from sandcell.client.records import find_record
+from sandcell_container.errors import SandcellError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable, Sequence
 
+    from sandcell.client.records import Found
     from sandcell.config import Config
 
-__all__ = ["list_sandboxes", "remove_sandboxes"]
+__all__ = ["list_sandboxes", "prune_sandboxes", "remove_sandboxes", "stop_sandboxes"]
 
 
 def list_sandboxes(options: argparse.Namespace, config: Config) -> int:
@@ -41,31 +44,39 @@ def list_sandboxes(options: argparse.Namespace, config: Config) -> int:
     return 0
 
 
+def stop_sandboxes(options: argparse.Namespace, _: Config) -> int:
+    """End what runs in the sandboxes that the options name."""
+    return _for_each(options.names, "stopping", lambda found: found.engine.stop(found.record.id))
+
+
 def remove_sandboxes(options: argparse.Namespace, _: Config) -> int:
-    """End the sandboxes that the options name; one that is not there does not keep the others alive."""
+    """End the sandboxes that the options name."""
+    return _for_each(options.names, "removing", lambda found: found.engine.remove(found.record.id))
+
+
+def prune_sandboxes(_options: argparse.Namespace, _config: Config) -> int:
+    """Clean up after programs that crashed, on every engine that answers, and print what became of each sandbox."""
+    with Progress("looking after what is left", sys.stderr):
+        found = the_host().prune()
+    for state in ("live", "stopped", "removed"):
+        ids = sorted({name for each in found for name in getattr(each, state)})
+        write_stdout("".join(f"{state}\t{name}\n" for name in ids))
+    return 0
+
+
+def _for_each(names: Sequence[str], doing: str, act: Callable[[Found], object]) -> int:
+    """Act on sandboxes whoever made them: this is the hand of the machine's user. One that is not there does not keep
+    the others from it."""
     code = 0
-    for name in options.names:
+    for name in names:
         try:
-            with Progress(f"removing {name}", sys.stderr):
-                _remove(name)
+            with Progress(f"{doing} {name}", sys.stderr):
+                act(find_record(the_host().records(), name))
             write_stdout(f"{name}\n")
         except SandcellError as problem:
             print(f"sandcell: {problem}", file=sys.stderr)
             code = OWN_FAILURE
     return code
-
-
-def _remove(name: str) -> None:
-    """End a sandbox whoever made it, and whatever its state: this is the hand of the machine's user."""
-    found = [each for each in the_host().records() if name in {each.record.id, each.record.name}]
-    if not found:
-        raise error(
-            ErrorCode.NOT_FOUND,
-            f"no sandbox of this machine is called {name[:80]!r}",
-            hint="sandcell ps lists them",
-        )
-    for each in found:
-        each.engine.remove(each.record.id)
 
 
 def _facts(each: Any) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sandcell.client.records import Found, find_record
 from sandcell.config import Config, settings_of
 from sandcell.guest import PRELOAD
+from sandcell_container.engine import Pruned
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.spec import GuestCommand
 
@@ -90,6 +91,18 @@ class Host:
     def records(self) -> list[Found]:
         """Return the sandboxes of this machine, each with its engine."""
         return [found for name in ENGINES for found in self._found(name)]
+
+    def prune(self) -> list[Pruned]:
+        """Look after what crashes have left, on every engine that can be asked."""
+        found = list[Pruned]()
+        for name in ENGINES:
+            if name == "process" and name not in self._engines:
+                continue  # its sandboxes are in the table of local
+            try:
+                found.append(self.engine(name).engine.prune())
+            except SandcellError:
+                continue  # it does not work here
+        return found
 
     def _look_for(self, name_or_id: str) -> Found:
         looked = list[Found]()

@@ -24,7 +24,13 @@ _SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n\0]*)?\r\n")
 
 
 class Cut(Exception):
-    """The connection ended before the answer did, or what came is no HTTP."""
+    """The connection ended before the answer did, or what came is no HTTP. `is_reset`: the other end has said so. A unix
+    socket does that where something was left unread: the request was not read to its end, and nothing done for it.
+    Source: unix(7)."""
+
+    def __init__(self, why: str, *, is_reset: bool = False) -> None:
+        super().__init__(why)
+        self.is_reset = is_reset
 
 
 class Head(NamedTuple):

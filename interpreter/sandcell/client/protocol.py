@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -16,6 +16,7 @@ import msgspec
 
 from sandcell.client.http1 import AnswerReader, Cut, Head, Mark
 from sandcell.names import decode_names
+from sandcell_container.end import End
 from sandcell_container.engine import Address
 from sandcell_container.errors import ErrorCode, SandcellError, error
 
@@ -27,6 +28,7 @@ __all__ = [
     "Mark",
     "Request",
     "decode_body",
+    "describe_end",
     "error_of",
     "gone",
     "path_of",
@@ -47,7 +49,8 @@ class Request:
     """One request. `repeatable`: sending it a second time does what sending it once does.
 
     `streamed`: its body follows in chunks. `patience`: seconds until the head of its answer has to be there;
-    None is what the transport gives everybody. A stream's head comes at once, whatever it waits for.
+    None is what the transport gives everybody. A stream's head comes at once, whatever it waits for. `wakes`: a stopped
+    sandbox is started for it.
     """
 
     method: str
@@ -58,6 +61,7 @@ class Request:
     streamed: bool = False
     repeatable: bool = True
     patience: float | None = None
+    wakes: bool = True
 
     @property
     def target(self) -> str:
@@ -178,14 +182,44 @@ def decode_body(body: bytes, kind: type[T]) -> T:
         ) from problem
 
 
-def gone(address: Address, *, admitted: Admitted) -> SandcellError:
-    """Return the error of a guest that has ended: nothing listens at its own socket any more."""
+def gone(
+    address: Address, *, admitted: Admitted, end: End | None = None, is_closed: bool = False
+) -> SandcellError:
+    """Return the error of a guest that has ended: nothing listens at its own socket any more. `end` is how, where that is
+    known; `is_closed`: it might be started again, but by whoever holds it."""
+    if is_closed:
+        hint = "this handle was given back: Sandbox.connect(name) starts a sandbox that is stopped"
+    else:
+        hint = "what ran in it is lost; a new call starts it again where it was stopped, see on_release"
     return error(
         ErrorCode.SANDBOX_GONE,
-        f"the sandbox has ended: nothing listens at {address}",
-        hint="create a new sandbox; a sandbox ends with its creator unless on_release says otherwise",
-        details={"admitted": admitted},
+        f"the sandbox has ended: {describe_end(end) or f'nothing listens at {address}'}",
+        hint=hint,
+        details={"admitted": admitted} | ({} if end is None else {"end": asdict(end)}),
     )
+
+
+def describe_end(end: End | None) -> str:
+    """Return in words how a sandbox ended, nothing where that is not known."""
+    match end:
+        case None:
+            return ""
+        case End(cause="culled", limit="idle_timeout"):
+            return "nothing ran in it for longer than its idle_timeout"
+        case End(cause="culled"):
+            return "nobody held it any more"
+        case End(cause="oom"):
+            return "it had no memory left"
+        case End(cause="killed", who=str(who)):
+            return f"it was stopped or removed by the {who}"
+        case End(cause="killed"):
+            return "it was stopped"
+        case End(signal=int(number)):
+            return f"signal {number} from outside ended it"
+        case End(cause="exited", code=int(code)):
+            return f"what serves it ended with exit code {code}"
+        case _:
+            return "it was removed, or ended without a word"
 
 
 def unreachable(address: Address, why: str, *, admitted: Admitted) -> SandcellError:

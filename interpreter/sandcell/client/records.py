@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from sandcell_container.engine import Engine, Record
 
-__all__ = ["Found", "born_dead", "find_record", "info_of_record"]
+__all__ = ["Found", "born_dead", "find_record", "info_of_record", "not_yours"]
 
 
 class Found(NamedTuple):
@@ -23,11 +23,10 @@ class Found(NamedTuple):
 
 
 def find_record(found: Sequence[Found], name_or_id: str) -> Found:
-    """Return the running sandbox that has this id, else this name.
+    """Return the sandbox that has this id, else this name.
 
     Raises:
         NotFound (NOT_FOUND): there is none.
-        Gone (SANDBOX_GONE): there is one, and it does not run.
     """
     matches = [each for each in found if each.record.id == name_or_id]
     matches = matches or [each for each in found if each.record.name == name_or_id]
@@ -38,14 +37,7 @@ def find_record(found: Sequence[Found], name_or_id: str) -> Found:
             f"no sandbox of this machine is called {name_or_id[:80]!r}",
             hint=f"there are: {names}" if names else "there is none at all: Sandbox.create() makes one",
         )
-    match = matches[0]
-    if match.record.status not in {"running", "creating"}:
-        raise error(
-            ErrorCode.SANDBOX_GONE,
-            f"the sandbox {match.record.name} is {match.record.status}",
-            hint=f"this version cannot start it again; to free its name: sandcell rm {match.record.name}",
-        )
-    return match
+    return matches[0]
 
 
 def info_of_record(record: Record) -> SandboxInfo:
@@ -56,9 +48,19 @@ def info_of_record(record: Record) -> SandboxInfo:
         status=record.status,
         engine=record.engine,
         created_at=record.created_at,
-        started_at=record.created_at,
+        started_at=record.started_at or record.created_at,
+        starts=record.starts,
         version="",
         image=record.image,
+    )
+
+
+def not_yours(name: str, verb: str) -> SandcellError:
+    """Return the error of an attached handle that would do what is its owner's to do; `verb` is the command's."""
+    return error(
+        ErrorCode.FORBIDDEN,
+        f"the sandbox {name} belongs to the program that created it",
+        hint=f"do it there, or by hand: sandcell {verb} {name}",
     )
 
 

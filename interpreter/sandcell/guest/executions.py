@@ -38,6 +38,8 @@ class ExecutionsHandler(ApiHandler):
                 details={"field": "on_disconnect"},
             )
         execution = self.guest.executions.start(body)
+        if not body.fresh:
+            self.guest.memo.note_made("context", execution.context_id)
         self.set_header("Sandcell-Id", execution.id)
         self.set_header("Sandcell-Context", execution.context_id)
         if not follow:

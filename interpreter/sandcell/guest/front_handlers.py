@@ -108,6 +108,7 @@ class FrontsHandler(ApiHandler):
 
     async def post(self) -> None:
         front = await self.guest.fronts.create(self.body(CreateFront))
+        self.guest.memo.note_made("context", front.context.id)
         self.reply(front.info(), status=201)
 
     def get(self) -> None:

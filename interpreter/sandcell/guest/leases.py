@@ -7,20 +7,36 @@ import json
 import math
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from sandcell_container.end import End
 from sandcell_container.frames import Kind
 from sandcell_container.journal import Journal, JournalLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-__all__ = ["Leases"]
+__all__ = ["LOST_SPAWNER", "Leases", "end_for"]
 
 IDLE = "idle"
+LAPSED = "its last lease lapsed"
+NOBODY = "nobody came"
+LOST_SPAWNER = "its spawner has ended"
+_ENDS = {
+    IDLE: End(cause="culled", limit="idle_timeout"),
+    LAPSED: End(cause="culled", limit="lease"),
+    NOBODY: End(cause="culled", limit="lease"),
+    LOST_SPAWNER: End(cause="lost"),
+}
 SLACK_S = 0.1  # two clocks are compared
 FAREWELL_S = 0.5  # for a follower that reads slowly, or not at all
 WARNING_S = 30.0  # CONTRACT section 2: everyone hears of a cull so long ahead
+
+
+def end_for(reason: str) -> End:
+    """Return the end of a sandbox that ends for `reason`, now."""
+    return replace(_ENDS.get(reason, End(cause="killed")), at=time.time())
 
 
 class Clock(Protocol):
@@ -38,7 +54,8 @@ class _Due(NamedTuple):
 class Leases:
     """Counts leases and work; `over()` returns when the sandbox has to end. Durations in seconds.
 
-    `keep`: the sandbox outlives its owner and ends by idleness alone. `quiet_for` tells for how many seconds no
+    `keep`: the sandbox outlives its owner and ends by idleness alone. `again`: it was started again, maybe by hand, so nobody
+    needs to come at once. `quiet_for` tells for how many seconds no
     code has run, asked when the sandbox is about to be ended for idleness. `news` is the journal of
     `GET /v1/events`. Give it back with `close()`.
     """
@@ -51,6 +68,8 @@ class Leases:
         grace: float,
         idle_timeout: float | None,
         keep: bool,
+        again: bool = False,
+        warning: float = WARNING_S,
         quiet_for: Callable[[], float] = lambda: math.inf,
         clock: Clock | None = None,
     ) -> None:
@@ -59,6 +78,8 @@ class Leases:
         self._grace = grace
         self._idle_timeout = idle_timeout
         self._keep = keep
+        self._waits_for_nobody = again and (keep or idle_timeout is not None)
+        self._warning = warning
         self._quiet_for = quiet_for
         self._clock = clock or asyncio.get_running_loop()
         self._over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -109,6 +130,11 @@ class Leases:
             self._idle_since = self._clock.time()
             self._arm()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the end has come; nothing is to begin any more."""
+        return self._over.done()
+
     def stop(self, reason: str) -> None:
         """End the sandbox now."""
         if not self._over.done():
@@ -138,10 +164,10 @@ class Leases:
                 self._warned = False
                 self._say("running")
             return
-        ahead = due.at - WARNING_S
-        if self._warned or ahead <= self._clock.time():
+        if self._warned or (due.reason == LAPSED and due.at <= self._clock.time()):
             self._timer = self._clock.call_at(due.at, self._expire, due)
         else:
+            ahead = max(due.at - self._warning, self._clock.time())
             self._timer = self._clock.call_at(ahead, self._warn, due)
 
     def _disarm(self) -> None:
@@ -153,11 +179,11 @@ class Leases:
         """What would end the sandbox next if nothing changed; None while a lease is held."""
         if self._held:
             return None
-        if not self._had_lease:
-            return _Due(self._free_since + self._boot_deadline, "nobody came")
+        if not self._had_lease and not self._waits_for_nobody:
+            return _Due(self._free_since + self._boot_deadline, NOBODY)
         found = list[_Due]()
-        if not self._keep:
-            found.append(_Due(self._free_since + self._grace, "its last lease lapsed"))
+        if not self._keep and self._had_lease:
+            found.append(_Due(self._free_since + self._grace, LAPSED))
         if self._idle_timeout is not None and not self._working:
             found.append(_Due(self._idle_since + self._idle_timeout, IDLE))
         return min(found, default=None)
@@ -166,7 +192,7 @@ class Leases:
         if self._put_off(due):
             return
         self._warned = True
-        self._say("stopping", reason=due.reason, at=time.time() + WARNING_S)
+        self._say("stopping", reason=due.reason, at=time.time() + max(due.at - self._clock.time(), 0.0))
         self._arm()
 
     def _expire(self, due: _Due) -> None:

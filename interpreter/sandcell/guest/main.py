@@ -15,7 +15,7 @@ import signal
 import time
 from contextlib import AsyncExitStack
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from sandcell.config import Config
 from sandcell.context import Contexts, Executions
@@ -25,8 +25,9 @@ from sandcell.guest.app import make_server
 from sandcell.guest.commands import Commands
 from sandcell.guest.connections import Connections
 from sandcell.guest.followers import Followers
+from sandcell.guest.former import RESTARTED
 from sandcell.guest.fronts import Fronts, Rooms
-from sandcell.guest.leases import Leases
+from sandcell.guest.leases import LOST_SPAWNER, Leases, end_for
 from sandcell.guest.processes import Processes
 from sandcell.guest.session_room import SessionRoom
 from sandcell.guest.state import Guest
@@ -39,6 +40,7 @@ from sandcell_container.guest.session import Sessions
 from sandcell_container.guest.spawn import Spawner
 from sandcell_container.guest.terminal import Terminals
 from sandcell_container.guest.user_worker import UserWorker
+from sandcell_container.memo import Memo
 
 if TYPE_CHECKING:
     import socket
@@ -68,26 +70,41 @@ def serve(boot: GuestBoot, listener: socket.socket, spawner: socket.socket) -> N
     logging.basicConfig(level=config.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     raise_limit()  # each process that runs has pipes here
     gc.freeze()  # what was imported before the fork is never garbage, and looking at it copies its pages
+    memo = Memo(boot.memo_fd)
     with listener, spawner:
-        reason = asyncio.run(_serve(boot, config, listener, spawner))
+        reason = asyncio.run(_serve(boot, memo, config, Ends(listener, spawner)))
     log.info("ended sandbox=%s reason=%s", boot.sandbox_id, reason)
 
 
-async def _serve(boot: GuestBoot, config: Config, listener: socket.socket, spawner_end: socket.socket) -> str:
+class Ends(NamedTuple):
+    """The guest's sockets: where it listens, and its end of the pair that it shares with the spawner."""
+
+    listener: socket.socket
+    spawner: socket.socket
+
+
+async def _serve(boot: GuestBoot, memo: Memo, config: Config, ends: Ends) -> str:
     async with AsyncExitStack() as held:
-        spawner = await held.enter_async_context(Spawner(spawner_end, deadline_s=config.spawn_timeout))
+        spawner = await held.enter_async_context(Spawner(ends.spawner, deadline_s=config.spawn_timeout))
         group = await held.enter_async_context(asyncio.TaskGroup())
-        guest = await _furnish(held, boot, config, spawner, group)
+        guest = await _furnish(held, boot, memo, config, spawner, group)
         watching = group.create_task(_stop_when_gone(spawner, guest.leases))
         held.callback(watching.cancel)
         for number in _STOP_SIGNALS:
             name = signal.Signals(number).name
             asyncio.get_running_loop().add_signal_handler(number, guest.leases.stop, name)
-        return await _listen(guest, listener)
+        reason = await _listen(guest, ends.listener)
+        memo.note_end(end_for(reason))
+        return reason
 
 
 async def _furnish(
-    held: AsyncExitStack, boot: GuestBoot, config: Config, spawner: Spawner, group: asyncio.TaskGroup
+    held: AsyncExitStack,
+    boot: GuestBoot,
+    memo: Memo,
+    config: Config,
+    spawner: Spawner,
+    group: asyncio.TaskGroup,
 ) -> Guest:
     """Make the rooms of the guest; `held` gives them back, the last one first."""
     worker = await held.enter_async_context(UserWorker(spawner, boot.python))
@@ -99,6 +116,7 @@ async def _furnish(
         env=boot.base_env,
         workdir=boot.workdir,
         memory=boot.limits.get("memory"),
+        why_fresh=lambda name: RESTARTED if memo.is_lost("context", name) else None,
     )
     contexts = await held.enter_async_context(contexts)
     executions = Executions(
@@ -121,6 +139,7 @@ async def _furnish(
     held.callback(leases.close)
     return Guest(
         boot=boot,
+        memo=memo,
         config=config,
         leases=leases,
         contexts=contexts,
@@ -175,6 +194,8 @@ def _make_leases(boot: GuestBoot, config: Config, rooms: Sequence[_Room]) -> Lea
         grace=boot.grace,
         idle_timeout=boot.idle_timeout,
         keep=boot.on_release == "keep",
+        again=boot.starts > 1,
+        warning=config.cull_warning,
         quiet_for=quiet_for,
     )
 
@@ -194,4 +215,4 @@ async def _listen(guest: Guest, listener: socket.socket) -> str:
 
 async def _stop_when_gone(spawner: Spawner, leases: Leases) -> None:
     await spawner.gone()
-    leases.stop("its spawner has ended")
+    leases.stop(LOST_SPAWNER)

@@ -103,6 +103,7 @@ class Processes:
                 ErrorCode.NOT_FOUND,
                 f"there is no process {process_id[:80]!r}",
                 hint=f"the last {self._config.max_records} that ended are kept",
+                details={"kind": "process", "id": process_id[:80]},
             )
         return process
 

@@ -13,6 +13,7 @@ import msgspec
 from tornado.web import HTTPError, RequestHandler, stream_request_body
 
 from sandcell.failure import failure_of
+from sandcell.guest.former import as_lost, note_answer
 from sandcell.names import decode_names, encode_names
 from sandcell_container.errors import CODES, ErrorCode, SandcellError, error
 
@@ -29,6 +30,7 @@ __all__ = ["ApiHandler", "NotFoundHandler", "check_token", "streamed"]
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
+_CREATED = 201
 _HTTP = {404: ErrorCode.NOT_FOUND, 405: ErrorCode.METHOD_NOT_ALLOWED}
 
 
@@ -77,6 +79,13 @@ class ApiHandler(RequestHandler):
         given = self.request.headers.get("Authorization", "")
         query = "" if given else self.get_query_argument("token", "")
         check_token(given, query, token=self.guest.boot.token)
+        if self.guest.leases.is_over:
+            raise error(
+                ErrorCode.SANDBOX_GONE,
+                "the sandbox is just ending",
+                hint="where its files are kept, the same call starts it again as soon as it has ended",
+                details={"admitted": False},
+            )
 
     def data_received(self, chunk: bytes) -> Awaitable[None] | None:
         """Take a piece of the body; what is over the bound is read and dropped, so that the refusal arrives."""
@@ -151,6 +160,8 @@ class ApiHandler(RequestHandler):
 
     def reply(self, answer: object, *, status: int = 200) -> None:
         """Send `answer` as JSON."""
+        if status == _CREATED:
+            note_answer(self.guest.memo, answer)
         self.set_status(status)
         self.set_header("Content-Type", "application/json")
         self.finish(encode_names(answer))
@@ -230,7 +241,7 @@ class ApiHandler(RequestHandler):
             code = _HTTP.get(status, ErrorCode.INVALID_ARGUMENT if status < 500 else ErrorCode.INTERNAL)
             said = f"{self.request.method} {self.request.path}"
             return error(code, f"{said}: {value or status}", hint="GET /openapi.json lists what there is")
-        return failure_of(value, request_id=self.request_id)
+        return as_lost(self.guest.memo, failure_of(value, request_id=self.request_id))
 
 
 def _is_own(handler: type[RequestHandler], method: str) -> bool:

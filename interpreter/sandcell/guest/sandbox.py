@@ -73,6 +73,7 @@ def describe(guest: Guest) -> SandboxInfo:
         engine=boot.engine,
         created_at=boot.created_at,
         started_at=guest.started_at,
+        starts=boot.starts,
         version=version("sandcell"),
         image=boot.image,
         network=boot.network,

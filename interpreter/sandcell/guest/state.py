@@ -18,6 +18,7 @@ from sandcell_container.guest.boot import GuestBoot
 from sandcell_container.guest.files import Files
 from sandcell_container.guest.process_table import ProcessTable
 from sandcell_container.guest.terminal import Terminals
+from sandcell_container.memo import Memo
 
 __all__ = ["Guest"]
 
@@ -27,6 +28,7 @@ class Guest:
     """The objects of one sandbox. `group` owns what outlives a request; `started_at` in seconds since the epoch."""
 
     boot: GuestBoot
+    memo: Memo
     config: Config
     leases: Leases
     contexts: Contexts

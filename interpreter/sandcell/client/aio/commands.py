@@ -11,7 +11,6 @@ from sandcell.client.aio.follow import AsyncFollower, read_entries
 from sandcell.client.protocol import Cut, Request, path_of
 from sandcell.command import CommandOutput, ExecResult, command_failed
 from sandcell.names import encode_names
-from sandcell_container.errors import ErrorCode, error
 from sandcell_container.frames import Kind
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ async def run_command(
 ) -> ExecResult:
     """Run one command and return its result. It ends when this is given up."""
     entries = command_entries(transport, command, stdin)
-    result = await read_result(entries, max_output=max_output, callbacks=callbacks)
+    result = await read_result(transport, entries, max_output=max_output, callbacks=callbacks)
     if check and not result.ok:
         shown = command.command if isinstance(command.command, str) else " ".join(command.command)
         raise command_failed(result, shown)
@@ -45,6 +44,7 @@ async def run_command(
 
 
 async def read_result(
+    transport: AsyncTransport,
     entries: AsyncGenerator[Followed],
     *,
     max_output: int,
@@ -65,12 +65,7 @@ async def read_result(
         await _tell(callbacks, name, text)
     result = output.result()
     if result.end.cause == "lost":
-        raise error(
-            ErrorCode.SANDBOX_GONE,
-            "the sandbox ended under the command: how that ended is not known",
-            hint="create a new sandbox",
-            details={"admitted": True},
-        )
+        raise await transport.lost(admitted=True)
     return result
 
 

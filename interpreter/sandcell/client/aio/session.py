@@ -117,7 +117,7 @@ class AsyncSession:
         )
         request = Request(method="POST", path=path_of("sessions", self.id, "exec"), body=encode_names(body))
         entries = AsyncFollower(self._transport, request, None).entries()
-        result = await read_result(entries, max_output=limit, callbacks=named)
+        result = await read_result(self._transport, entries, max_output=limit, callbacks=named)
         if check and not result.ok:
             raise command_failed(result, command)
         return result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from sandcell.client.aio.channel import Channel
 from sandcell.client.protocol import (
@@ -20,21 +20,34 @@ from sandcell.client.protocol import (
     path_of,
     unreachable,
 )
-from sandcell_container.errors import SandcellError
+from sandcell_container.errors import ErrorCode, Gone, SandcellError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
 
     from sandcell.client.protocol import Admitted
     from sandcell.client.stdin import StdinFile
+    from sandcell_container.end import End
 
-__all__ = ["AsyncAnswer", "AsyncTransport"]
+__all__ = ["AsyncAnswer", "AsyncTransport", "AsyncWaker"]
 
 T = TypeVar("T")
 
 _KEPT = 16  # idle connections: more than this many at once are rare, and each holds a descriptor at the guest
 _TRIES = 3  # a kept connection that the guest had closed, then two new ones
 _ALIVE_S = 2.0  # a guest that serves tells its health in a few milliseconds
+
+
+class AsyncWaker(Protocol):
+    """Who can start the guest that a transport leads to."""
+
+    async def wake(self) -> None:
+        """Start it; returns when it listens. Raises what keeps it from that."""
+        ...
+
+    async def ended(self) -> End | None:
+        """Return how it ended, where anybody can tell."""
+        ...
 
 
 class AsyncTransport:
@@ -45,6 +58,7 @@ class AsyncTransport:
         self.reply_timeout = reply_timeout
         self.ended = False
         """Whether the guest is known to have ended."""
+        self.waker: AsyncWaker | None = None
         self._token = token
         self._connect_timeout = connect_timeout
         # Appended to and popped from only: that is atomic, and a lock might be held when the program forks.
@@ -84,7 +98,7 @@ class AsyncTransport:
         admitted: Admitted = False
         why = ""
         for _ in range(_TRIES):
-            connection = await self._take(admitted)
+            connection = await self._take(admitted, wakes=request.wakes and admitted is False)
             try:
                 head = await self._begin(connection, request, chunks, deadline)
             except TimeoutError as problem:
@@ -92,14 +106,22 @@ class AsyncTransport:
                 raise unreachable(self.address, str(problem), admitted="unknown") from problem
             except Cut as cut:
                 connection.close()
-                admitted, why = "unknown", str(cut)
+                why = str(cut)
+                if not (cut.is_reset and self.address.path):
+                    admitted = "unknown"
                 if not request.repeatable or chunks is not None:
                     raise await self.missed(why, admitted=admitted) from cut
             except BaseException:
                 connection.close()
                 raise
             else:
-                return await self._accept(AsyncAnswer(self, connection, head))
+                try:
+                    return await self._accept(AsyncAnswer(self, connection, head))
+                except Gone as ending:
+                    if not self._may_wake(request, ending) or chunks is not None:
+                        raise
+                    why = ending.message
+                await self._wake()
         raise await self.missed(why, admitted=admitted)
 
     @asynccontextmanager
@@ -107,7 +129,7 @@ class AsyncTransport:
         """Send `request`, a streamed one, and yield its answer when its head is there; what `stdin` gives follows the
         request's own body as long as the block goes on. It is never sent again. Raises as `open`, and what `stdin` raises.
         """
-        connection = await self.connect()
+        connection = await self._connect_awake(admitted=False, wakes=request.wakes)
         talk, deadline = connection.conversation, self._by(request, None)
         try:
             async with self._told():
@@ -144,6 +166,11 @@ class AsyncTransport:
             return problem
         return unreachable(self.address, why, admitted=admitted)
 
+    async def lost(self, *, admitted: Admitted) -> SandcellError:
+        """Return the error of a guest that has ended, with how it ended where anybody can tell."""
+        end = await self.waker.ended() if self.waker is not None else None
+        return gone(self.address, admitted=admitted, end=end)
+
     def close(self) -> None:
         """Close the kept connections; the transport stays usable."""
         while self._kept:
@@ -166,11 +193,12 @@ class AsyncTransport:
         except OSError as problem:
             if self.address.path:
                 self.ended = True
-                raise gone(self.address, admitted=admitted) from problem
+                raise await self.lost(admitted=admitted) from problem
             raise unreachable(self.address, str(problem), admitted=admitted) from problem
+        self.ended = False
         return _Connection(channel, Conversation(self.address, self._token))
 
-    async def _take(self, admitted: Admitted) -> _Connection:
+    async def _take(self, admitted: Admitted, *, wakes: bool) -> _Connection:
         while self._kept:
             try:
                 kept = self._kept.pop()
@@ -179,7 +207,26 @@ class AsyncTransport:
             if not kept.channel.is_stale():
                 return kept
             kept.close()
+        return await self._connect_awake(admitted=admitted, wakes=wakes)
+
+    async def _connect_awake(self, *, admitted: Admitted, wakes: bool) -> _Connection:
+        """Return a new connection, to a guest that is started first where that `wakes` it."""
+        try:
+            return await self.connect(admitted=admitted)
+        except Gone:
+            if not wakes or self.waker is None:
+                raise
+        await self._wake()
         return await self.connect(admitted=admitted)
+
+    def _may_wake(self, request: Request, ending: SandcellError) -> bool:
+        """Whether a guest that is just ending, and has taken no request any more, may be started for this one."""
+        is_its_own = ending.code is ErrorCode.SANDBOX_GONE and ending.details.get("admitted") is False
+        return is_its_own and request.wakes and self.waker is not None
+
+    async def _wake(self) -> None:
+        if self.waker is not None:
+            await self.waker.wake()
 
     async def _is_served(self, connection: _Connection) -> bool:
         """Tell whether the guest answers on this connection, or at least does not end it."""
@@ -321,7 +368,7 @@ class _Connection:
             except TimeoutError:
                 raise
             except OSError as problem:
-                raise Cut(str(problem)) from problem
+                raise Cut(str(problem), is_reset=isinstance(problem, ConnectionResetError)) from problem
 
     def close(self) -> None:
         self.channel.close()

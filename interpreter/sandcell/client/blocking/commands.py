@@ -12,7 +12,6 @@ from sandcell.client.blocking.follow import Follower, read_entries
 from sandcell.client.protocol import Cut, Request, path_of
 from sandcell.command import CommandOutput, ExecResult, command_failed
 from sandcell.names import encode_names
-from sandcell_container.errors import ErrorCode, error
 from sandcell_container.frames import Kind
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ def run_command(
 ) -> ExecResult:
     """Run one command and return its result. It ends when this is given up."""
     entries = command_entries(transport, command, stdin)
-    result = read_result(entries, max_output=max_output, callbacks=callbacks)
+    result = read_result(transport, entries, max_output=max_output, callbacks=callbacks)
     if check and not result.ok:
         shown = command.command if isinstance(command.command, str) else " ".join(command.command)
         raise command_failed(result, shown)
@@ -46,6 +45,7 @@ def run_command(
 
 
 def read_result(
+    transport: Transport,
     entries: Generator[Followed],
     *,
     max_output: int,
@@ -66,12 +66,7 @@ def read_result(
         _tell(callbacks, name, text)
     result = output.result()
     if result.end.cause == "lost":
-        raise error(
-            ErrorCode.SANDBOX_GONE,
-            "the sandbox ended under the command: how that ended is not known",
-            hint="create a new sandbox",
-            details={"admitted": True},
-        )
+        raise transport.lost(admitted=True)
     return result
 
 

@@ -24,7 +24,7 @@ class Lease:
     @classmethod
     def take(cls, transport: Transport, kind: Literal["owner", "attached"]) -> Lease:
         """Return the lease when the guest has it."""
-        request = Request(method="GET", path=path_of("events"), query={"lease": kind})
+        request = Request(method="GET", path=path_of("events"), query={"lease": kind}, wakes=False)
         return cls(transport.open(request))
 
     def release(self) -> None:

@@ -3,193 +3,61 @@
 
 from __future__ import annotations
 
-import os
-from functools import partial
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Unpack
 from weakref import WeakSet
 
-import msgspec
-
-from sandcell.api import ContextInfo, ExecutionInfo, OsProcess, SandboxInfo
-from sandcell.client.blocking.channel import in_thread
+from sandcell.api import ContextInfo, ExecutionInfo, OsProcess
 from sandcell.client.blocking.commands import run_command
 from sandcell.client.blocking.context import START_PATIENCE_S, Context
 from sandcell.client.blocking.execution import Execution, run_execution, start_execution
 from sandcell.client.blocking.files import Files
-from sandcell.client.blocking.lease import Lease
+from sandcell.client.blocking.held import Held
 from sandcell.client.blocking.processes import Processes
 from sandcell.client.blocking.session import Sessions
 from sandcell.client.blocking.terminal import Terminals
-from sandcell.client.blocking.transport import Transport
 from sandcell.client.checks import check_callbacks, check_text
-from sandcell.client.host import Creation, Host, the_host
 from sandcell.client.options import (
     NOT_GIVEN,
     Callbacks,
-    CreateOptions,
     NotGiven,
     OnBusy,
     OnDisconnect,
     RunOptions,
-    fit_engine,
     make_command,
     make_context,
     make_execution,
-    make_spec,
 )
 from sandcell.client.protocol import Request, path_of
-from sandcell.client.records import born_dead, info_of_record
-from sandcell.client.signature import show_options
 from sandcell.client.stdin import Stdin, StdinFile, check_stdin
 from sandcell.names import encode_names
-from sandcell_container.errors import ErrorCode, SandcellError, error
-from sandcell_container.ids import check_id
 from sandcell_container.spec import parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from types import TracebackType
-    from typing import Literal
 
+    from sandcell.client.blocking.hold import Hold
+    from sandcell.client.blocking.transport import Transport
     from sandcell.command import ExecResult, StreamName
     from sandcell.results import ExecutionError, Result, RunResult
-    from sandcell_container.engine import Engine, Record
-    from sandcell_container.spec import Status
 
 __all__ = ["Sandbox"]
 
-_END_TIMEOUT = 12.0  # until a sandbox that nobody holds any more has ended: kill_grace and 10 s
 
-
-class Sandbox(Processes, Sessions, Terminals):
+class Sandbox(Held, Processes, Sessions, Terminals):
     """One isolated machine-like place that runs code and commands. Times in seconds, sizes in bytes.
 
     Made by `create`, `connect` or `get_or_create`; give it back with `close()` or the end of a `with` block.
-    Usable from several threads. A forked child may use it too, holds no lease of it and never removes it.
+    Usable from several threads. A forked child may use it too, and never removes or stops it.
 
-    Every method that reaches the sandbox may raise SANDBOX_GONE (it has ended) and UNREACHABLE (it does not
-    answer; `details.admitted` says whether the request was taken).
+    Every method that reaches the sandbox starts it where it is stopped, and may raise SANDBOX_GONE (it has ended; `details.end` says
+    how) and UNREACHABLE (it does not answer; `details.admitted` says whether the request was taken).
     """
 
-    def __init__(
-        self, record: Record, engine: Engine, transport: Transport, lease: Lease, *, owner: bool
-    ) -> None:
+    def __init__(self, hold: Hold, transport: Transport, *, owner: bool) -> None:
         """Not for callers: use `create` or `connect`."""
+        super().__init__(hold, transport, owner=owner)
         self.files = Files(transport)
-        self._record = record
-        self._engine = engine
-        self._transport = transport
-        self._lease = lease
-        self._owner_pid = os.getpid() if owner else None
-        self._status: Status = "running"
         self._watched = WeakSet()
-        self._notes: tuple[str, ...] = ()
-
-    # --- how one comes by a sandbox
-
-    @classmethod
-    @show_options()
-    def create(cls, image: str | None = None, **options: Unpack[CreateOptions]) -> Self:
-        """Make a sandbox and return it when it answers.
-
-        `name` and `reuse`: a taken name is EXISTS, or with `reuse` the sandbox that has it. `engine`: "auto",
-        "docker", "podman", "local" or "process". `cpus` in cores, `memory` and `disk` as "512MiB" or bytes,
-        `pids`; one that cannot be applied is in `info().warnings`, an error with `strict`. `env` for all user code.
-        `python`: the interpreter whose environment user code gets, by default this one. `default_timeout` for
-        runs and commands, `idle_timeout`, `start_timeout` in seconds. `on_release`: what becomes of it when
-        its owner closes it or dies: "remove", "stop" or "keep".
-
-        Raises:
-            InvalidRequest: INVALID_ARGUMENT, INVALID_NAME, INVALID_ENV_NAME; UNSUPPORTED: an option of a later
-                version.
-            Conflict (EXISTS): the name is taken.
-            Unavailable: ENGINE_UNAVAILABLE, START_FAILED, START_TIMEOUT, each with its cause and what to do.
-        """
-        host = in_thread(the_host)
-        spec = make_spec(host.config, image, options)
-        engine, passed_over = in_thread(host.engine, options.get("engine") or host.config.engine)
-        spec = fit_engine(spec, engine.name, image)
-        creation = Creation(engine.create, engine.remove)
-        try:
-            record = in_thread(creation.run, spec)
-        except SandcellError as problem:
-            if problem.code == ErrorCode.EXISTS and options.get("reuse"):
-                return cls.connect(spec.name)
-            raise
-        except BaseException:
-            creation.give_up()
-            raise
-        try:
-            made = cls._attach(host, engine, record, "owner")
-        except BaseException:
-            in_thread(engine.remove, record.id)
-            raise
-        made._notes = tuple(f"passed over engine {each.engine}: {each.reason}" for each in passed_over)
-        return made
-
-    @classmethod
-    def connect(cls, name_or_id: str) -> Self:
-        """Return a sandbox that exists on this machine. Closing what this returns leaves the sandbox alone.
-
-        Raises:
-            NotFound (NOT_FOUND): no sandbox has this name or id.
-        """
-        host = in_thread(the_host)
-        found = in_thread(host.find, check_text(name_or_id, what="name_or_id"))
-        return cls._attach(host, found.engine, found.record, "attached")
-
-    @classmethod
-    @show_options(required=("name",))
-    def get_or_create(cls, **options: Unpack[CreateOptions]) -> Self:
-        """Return the sandbox `name`, made by `create` with the other options where there is none."""
-        check_id(options.get("name") or "", what="name of a sandbox")
-        options["reuse"] = True
-        return cls.create(**options)
-
-    @classmethod
-    def _attach(cls, host: Host, engine: Engine, record: Record, kind: Literal["owner", "attached"]) -> Self:
-        transport = Transport(
-            record.address,
-            record.token,
-            connect_timeout=host.config.connect_timeout,
-            reply_timeout=host.config.reply_timeout,
-        )
-        try:
-            lease = Lease.take(transport, kind)
-        except SandcellError as problem:
-            if kind == "owner" and problem.code is ErrorCode.SANDBOX_GONE:
-                raise born_dead(problem) from problem
-            raise
-        return cls(record, engine, transport, lease, owner=kind == "owner")
-
-    # --- what it is
-
-    @property
-    def id(self) -> str:
-        return self._record.id
-
-    @property
-    def name(self) -> str:
-        return self._record.name
-
-    @property
-    def engine(self) -> str:
-        return self._record.engine
-
-    @property
-    def status(self) -> Status:
-        """What was last heard: running, stopped or removed."""
-        if self._status == "running" and self._transport.ended:
-            return "removed" if self._record.on_release == "remove" else "stopped"
-        return self._status
-
-    def info(self) -> SandboxInfo:
-        """Return what is known of it: engine, limits, isolation, versions, warnings.
-
-        The warnings also say which engines `engine="auto"` passed over, and why.
-        """
-        info = self._transport.call(Request(method="GET", path=path_of("info")), SandboxInfo)
-        return msgspec.structs.replace(info, warnings=(*info.warnings, *self._notes))
 
     def top(self) -> list[OsProcess]:
         """Return the live processes in it, oldest first, each with the `owner` that it belongs to; what serves the
@@ -360,63 +228,6 @@ class Sandbox(Processes, Sessions, Terminals):
         )
         return run_command(self._transport, request, file, max_output=limit, callbacks=named, check=check)
 
-    # --- its end
-
-    def remove(self) -> None:
-        """End it and all that is in it, now.
-
-        Raises:
-            Refused (FORBIDDEN): this handle did not create it.
-        """
-        if not self._is_owner():
-            raise error(
-                ErrorCode.FORBIDDEN,
-                f"the sandbox {self.name} belongs to the program that created it",
-                hint=f"end it there, or by hand: sandcell rm {self.name}",
-            )
-        in_thread(self._engine.remove, self.id)
-        self._status = "removed"
-        self._let_go()
-
-    def close(self) -> None:
-        """Give it back. What its owner's `on_release` says happens: removed, stopped or left running.
-
-        A handle that did not create it only lets go. Twice is fine.
-        """
-        ends = self._is_owner() and self._status == "running"
-        if ends and self._record.on_release == "remove":
-            self.remove()
-            return
-        self._let_go()
-        if ends and self._record.on_release == "stop":
-            in_thread(partial(self._engine.await_end, self.id, timeout=_END_TIMEOUT))
-            self._status = "stopped"
-
-    @classmethod
-    def list(cls) -> list[SandboxInfo]:
-        """Return the sandboxes of this machine."""
-        host = in_thread(the_host)
-        return [info_of_record(found.record) for found in in_thread(host.records)]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name} ({self.engine}, {self.status})>"
-
-    def _is_owner(self) -> bool:
-        return self._owner_pid == os.getpid()
-
-    def _let_go(self) -> None:
+    def _end_watching(self) -> None:
         for process in list(self._watched):
             process.close()
-        self._lease.release()
-        self._transport.close()

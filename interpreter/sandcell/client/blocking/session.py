@@ -118,7 +118,7 @@ class Session:
         )
         request = Request(method="POST", path=path_of("sessions", self.id, "exec"), body=encode_names(body))
         entries = Follower(self._transport, request, None).entries()
-        result = read_result(entries, max_output=limit, callbacks=named)
+        result = read_result(self._transport, entries, max_output=limit, callbacks=named)
         if check and not result.ok:
             raise command_failed(result, command)
         return result

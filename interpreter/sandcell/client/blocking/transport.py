@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from sandcell.client.blocking.channel import Channel
 from sandcell.client.protocol import (
@@ -21,21 +21,34 @@ from sandcell.client.protocol import (
     path_of,
     unreachable,
 )
-from sandcell_container.errors import SandcellError
+from sandcell_container.errors import ErrorCode, Gone, SandcellError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from sandcell.client.protocol import Admitted
     from sandcell.client.stdin import StdinFile
+    from sandcell_container.end import End
 
-__all__ = ["Answer", "Transport"]
+__all__ = ["Answer", "Transport", "Waker"]
 
 T = TypeVar("T")
 
 _KEPT = 16  # idle connections: more than this many at once are rare, and each holds a descriptor at the guest
 _TRIES = 3  # a kept connection that the guest had closed, then two new ones
 _ALIVE_S = 2.0  # a guest that serves tells its health in a few milliseconds
+
+
+class Waker(Protocol):
+    """Who can start the guest that a transport leads to."""
+
+    def wake(self) -> None:
+        """Start it; returns when it listens. Raises what keeps it from that."""
+        ...
+
+    def ended(self) -> End | None:
+        """Return how it ended, where anybody can tell."""
+        ...
 
 
 class Transport:
@@ -46,6 +59,7 @@ class Transport:
         self.reply_timeout = reply_timeout
         self.ended = False
         """Whether the guest is known to have ended."""
+        self.waker: Waker | None = None
         self._token = token
         self._connect_timeout = connect_timeout
         # Appended to and popped from only: that is atomic, and a lock might be held when the program forks.
@@ -85,7 +99,7 @@ class Transport:
         admitted: Admitted = False
         why = ""
         for _ in range(_TRIES):
-            connection = self._take(admitted)
+            connection = self._take(admitted, wakes=request.wakes and admitted is False)
             try:
                 head = self._begin(connection, request, chunks, deadline)
             except TimeoutError as problem:
@@ -93,14 +107,22 @@ class Transport:
                 raise unreachable(self.address, str(problem), admitted="unknown") from problem
             except Cut as cut:
                 connection.close()
-                admitted, why = "unknown", str(cut)
+                why = str(cut)
+                if not (cut.is_reset and self.address.path):
+                    admitted = "unknown"
                 if not request.repeatable or chunks is not None:
                     raise self.missed(why, admitted=admitted) from cut
             except BaseException:
                 connection.close()
                 raise
             else:
-                return self._accept(Answer(self, connection, head))
+                try:
+                    return self._accept(Answer(self, connection, head))
+                except Gone as ending:
+                    if not self._may_wake(request, ending) or chunks is not None:
+                        raise
+                    why = ending.message
+                self._wake()
         raise self.missed(why, admitted=admitted)
 
     @contextmanager
@@ -108,7 +130,7 @@ class Transport:
         """Send `request`, a streamed one, and yield its answer when its head is there; what `stdin` gives follows the
         request's own body as long as the block goes on. It is never sent again. Raises as `open`, and what `stdin` raises.
         """
-        connection = self.connect()
+        connection = self._connect_awake(admitted=False, wakes=request.wakes)
         talk, deadline = connection.conversation, self._by(request, None)
         try:
             with self._told():
@@ -145,6 +167,11 @@ class Transport:
             return problem
         return unreachable(self.address, why, admitted=admitted)
 
+    def lost(self, *, admitted: Admitted) -> SandcellError:
+        """Return the error of a guest that has ended, with how it ended where anybody can tell."""
+        end = self.waker.ended() if self.waker is not None else None
+        return gone(self.address, admitted=admitted, end=end)
+
     def close(self) -> None:
         """Close the kept connections; the transport stays usable."""
         while self._kept:
@@ -167,11 +194,12 @@ class Transport:
         except OSError as problem:
             if self.address.path:
                 self.ended = True
-                raise gone(self.address, admitted=admitted) from problem
+                raise self.lost(admitted=admitted) from problem
             raise unreachable(self.address, str(problem), admitted=admitted) from problem
+        self.ended = False
         return _Connection(channel, Conversation(self.address, self._token))
 
-    def _take(self, admitted: Admitted) -> _Connection:
+    def _take(self, admitted: Admitted, *, wakes: bool) -> _Connection:
         while self._kept:
             try:
                 kept = self._kept.pop()
@@ -180,7 +208,26 @@ class Transport:
             if not kept.channel.is_stale():
                 return kept
             kept.close()
+        return self._connect_awake(admitted=admitted, wakes=wakes)
+
+    def _connect_awake(self, *, admitted: Admitted, wakes: bool) -> _Connection:
+        """Return a new connection, to a guest that is started first where that `wakes` it."""
+        try:
+            return self.connect(admitted=admitted)
+        except Gone:
+            if not wakes or self.waker is None:
+                raise
+        self._wake()
         return self.connect(admitted=admitted)
+
+    def _may_wake(self, request: Request, ending: SandcellError) -> bool:
+        """Whether a guest that is just ending, and has taken no request any more, may be started for this one."""
+        is_its_own = ending.code is ErrorCode.SANDBOX_GONE and ending.details.get("admitted") is False
+        return is_its_own and request.wakes and self.waker is not None
+
+    def _wake(self) -> None:
+        if self.waker is not None:
+            self.waker.wake()
 
     def _is_served(self, connection: _Connection) -> bool:
         """Tell whether the guest answers on this connection, or at least does not end it."""
@@ -322,7 +369,7 @@ class _Connection:
             except TimeoutError:
                 raise
             except OSError as problem:
-                raise Cut(str(problem)) from problem
+                raise Cut(str(problem), is_reset=isinstance(problem, ConnectionResetError)) from problem
 
     def close(self) -> None:
         self.channel.close()

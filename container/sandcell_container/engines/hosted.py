@@ -1,0 +1,71 @@
+"""What the engines of this machine are alike in: sandboxes that a `SandboxHost` starts, finds and ends."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from sandcell_container.engines.environment import PythonEnvironment, calling_environment, query_environment
+from sandcell_container.engines.partial import PartialEngine
+from sandcell_container.engines.sandbox_host import SandboxHost
+
+if TYPE_CHECKING:
+    from sandcell_container.end import End
+    from sandcell_container.engine import Pruned, Record
+    from sandcell_container.engines.sandbox_host import Blueprint
+    from sandcell_container.engines.settings import EngineSettings
+    from sandcell_container.registry import Entry
+    from sandcell_container.spec import SandboxSpec
+
+__all__ = ["HostedEngine"]
+
+
+class HostedEngine(PartialEngine):
+    """See the module. Implements `Engine`, where the contract of each method stands."""
+
+    def __init__(self, settings: EngineSettings, *, uids: range = range(0)) -> None:
+        self._settings = settings
+        self._host = SandboxHost(self.name, settings, self._draw, uids=uids)
+
+    @abstractmethod
+    def _draw(self, entry: Entry) -> Blueprint:
+        """Prepare the files of a sandbox, those that user code can write only where it never ran, and say what to start."""
+
+    def create(self, spec: SandboxSpec) -> Record:
+        return self._host.create(spec)
+
+    def start(self, sandbox_id: str) -> Record:
+        return self._host.start(sandbox_id)
+
+    def stop(self, sandbox_id: str) -> None:
+        self._host.stop(sandbox_id)
+
+    def restart(self, sandbox_id: str) -> Record:
+        self.stop(sandbox_id)
+        return self.start(sandbox_id)
+
+    def list(self) -> list[Record]:
+        return self._host.list()
+
+    def remove(self, sandbox_id: str) -> None:
+        self._host.remove(sandbox_id)
+
+    def prune(self) -> Pruned:
+        return self._host.prune()
+
+    def await_end(self, sandbox_id: str, *, timeout: float | None) -> End | None:
+        return self._host.await_end(sandbox_id, timeout=timeout)
+
+    def close(self) -> None:
+        self._host.close()
+
+    @cached_property
+    def _calling(self) -> PythonEnvironment:
+        return calling_environment()
+
+    def _environment_of(self, entry: Entry) -> PythonEnvironment:
+        """Return what user code's Python stands on: as it was at the first start, which made a venv above it."""
+        if entry.python:
+            return PythonEnvironment.from_facts(entry.python)
+        return query_environment(entry.spec.python) if entry.spec.python else self._calling

@@ -1,0 +1,169 @@
+"""What a guest wants to be known of it after its end: a file of its engine's that user code cannot reach, a JSON line each.
+
+    {"start": n}               its engine starts it for the n-th time
+    {"made": [kind, id]}       what clients know by an id, and a stop of the sandbox ends
+    {"lost": [kind, id]}       the same of an earlier start
+    {"keep": [name, value]}    a fact that later starts are to have
+    {"end": End}               why the guest ends this start
+    {"exit": [who, status]}    from outside: the wait status of the guest or of its spawner
+
+A line that was cut by a death is no line. The bounds: as many ids and bytes as below.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import OrderedDict
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from sandcell_container.end import End, end_of_status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["Kind", "Memo", "note_exit", "note_start", "read_end"]
+
+Kind = Literal["context", "session", "process", "terminal"]
+
+_MOST_IDS = 10_000
+_MOST_BYTES = 4 * 2**20
+_LAST = 64 * 2**10  # bytes at the end of the file that hold how it ended
+
+
+class Memo:
+    """The guest's side. Without a file (`fd` None) it knows what this start has noted, and nothing outlives it."""
+
+    def __init__(self, fd: int | None) -> None:
+        self._fd = fd
+        self._lost = OrderedDict[tuple[str, str], None]()
+        self._made = OrderedDict[tuple[str, str], None]()
+        self._facts = dict[str, Any]()
+        self._size = 0
+        for line in _lines(b"" if fd is None else os.pread(fd, _MOST_BYTES, 0)):
+            match line:
+                case {"made": [str(kind), str(name)]} | {"lost": [str(kind), str(name)]}:
+                    self._lost[kind, name] = None
+                case {"keep": [str(fact), value]}:
+                    self._facts[fact] = value
+                case _:
+                    pass  # how the start before came to its end
+        self._rewrite()
+
+    def note_made(self, kind: Kind, name: str) -> None:
+        """Remember that there is one of this id, until the sandbox stops."""
+        self._lost.pop((kind, name), None)
+        self._made[kind, name] = None
+        self._write({"made": [kind, name]})
+        while len(self._made) > _MOST_IDS:
+            self._made.popitem(last=False)
+
+    def is_lost(self, kind: Kind, name: str) -> bool:
+        """Whether an earlier start had one of this id, and this one has not."""
+        return (kind, name) in self._lost
+
+    def keep(self, fact: str, value: Any) -> None:
+        """Have later starts know a fact, which is JSON-safe."""
+        self._facts[fact] = value
+        self._write({"keep": [fact, value]})
+
+    def kept(self, fact: str) -> Any:
+        """Return what was kept last as `fact`, None where nothing was."""
+        return self._facts.get(fact)
+
+    def note_end(self, end: End) -> None:
+        """Say why the sandbox ends; the last thing that is said."""
+        self._write({"end": asdict(end)})
+
+    def _write(self, line: dict[str, Any]) -> None:
+        if self._fd is None:
+            return
+        data = _encode(line)
+        self._size += len(data)
+        if self._size > _MOST_BYTES:
+            self._rewrite()
+        os.write(self._fd, data)
+
+    def _rewrite(self) -> None:
+        if self._fd is None:
+            return
+        while len(self._lost) > _MOST_IDS:
+            self._lost.popitem(last=False)
+        lines: list[dict[str, Any]] = [{"lost": list(each)} for each in self._lost]
+        lines += [{"made": list(each)} for each in self._made]
+        lines += [{"keep": list(each)} for each in self._facts.items()]
+        data = b"".join(map(_encode, lines))
+        os.ftruncate(self._fd, 0)
+        os.write(self._fd, data)
+        self._size = len(data)
+
+
+def note_start(fd: int, number: int) -> None:
+    """Write down that what was said of earlier ends is over."""
+    os.write(fd, _encode({"start": number}))
+
+
+def note_exit(fd: int, who: Literal["guest", "spawner"], status: int) -> None:
+    """Write down, from outside, with which wait status one of the two ended."""
+    os.write(fd, _encode({"exit": [who, status]}))
+
+
+def read_end(path: Path) -> End | None:
+    """Return how the last start came to its end: the guest's word, else that of the first death; None where nobody said.
+
+    A guest that lost its spawner says no more than that, and its spawner's own end is the cause.
+    """
+    try:
+        with path.open("rb") as file:
+            found = os.fstat(file.fileno())
+            at = found.st_mtime
+            file.seek(max(0, found.st_size - _LAST))
+            lines = list(_lines(file.read()))
+    except OSError:
+        return None
+    said, exits = None, list[tuple[str, int]]()
+    for line in lines:
+        match line:
+            case {"start": _}:
+                said, exits = None, []
+            case {"end": {"cause": str(_)} as fields}:
+                said = _end_of(fields)
+            case {"exit": [str(who), int(status)]}:
+                exits.append((who, status))
+            case _:
+                pass
+    if said is not None and said.cause != "lost":
+        return said
+    statuses = [status for who, status in exits if said is None or who == "spawner"]
+    return end_of_status(_unwrapped(statuses[0]), at=at) if statuses else said
+
+
+def _unwrapped(status: int) -> int:
+    """Return the wait status that a launcher tells as its own exit code, as shells do."""
+    code = os.waitstatus_to_exitcode(status)
+    return code - 128 if code > 128 else status
+
+
+def _end_of(fields: dict[str, Any]) -> End | None:
+    try:
+        return msgspec.convert(fields, End)
+    except msgspec.ValidationError:
+        return None
+
+
+def _encode(line: dict[str, Any]) -> bytes:
+    return json.dumps(line).encode() + b"\n"
+
+
+def _lines(data: bytes) -> Iterator[dict[str, Any]]:
+    for text in data.split(b"\n"):
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(line, dict):
+            yield line

@@ -1,0 +1,251 @@
+# Made from ../aio/held.py by `python -m sandcell.client.generate`: change that file, not this one.
+"""How one comes by a sandbox, what it is, and how its life goes on and ends: what a handle has besides code and commands."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Self, Unpack
+
+import msgspec
+
+from sandcell.api import SandboxInfo
+from sandcell.client.blocking.channel import in_thread
+from sandcell.client.blocking.hold import Hold
+from sandcell.client.blocking.transport import Transport
+from sandcell.client.checks import check_text
+from sandcell.client.host import Creation, Host, the_host
+from sandcell.client.options import CreateOptions, fit_engine, make_spec
+from sandcell.client.protocol import Request, path_of
+from sandcell.client.records import born_dead, info_of_record, not_yours
+from sandcell.client.signature import show_options
+from sandcell_container.errors import ErrorCode, NotFound, SandcellError
+from sandcell_container.ids import check_id
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Literal
+
+    from sandcell_container.engine import Engine, Probe, Record
+    from sandcell_container.spec import SandboxSpec, Status
+
+__all__ = ["Held"]
+
+_TRIES = 3  # for a name whose sandbox fails to start, or goes, between two looks
+
+
+class Held:
+    """See the module. Times in seconds, sizes in bytes."""
+
+    def __init__(self, hold: Hold, transport: Transport, *, owner: bool) -> None:
+        """Not for callers: use `create` or `connect`."""
+        self._hold = hold
+        self._transport = transport
+        self._owner_pid = os.getpid() if owner else None
+        self._notes: tuple[str, ...] = ()
+
+    # --- how one comes by a sandbox
+
+    @classmethod
+    @show_options()
+    def create(cls, image: str | None = None, **options: Unpack[CreateOptions]) -> Self:
+        """Make a sandbox and return it when it answers.
+
+        `name` and `reuse`: a taken name is EXISTS, or with `reuse` the sandbox that has it, started where it is
+        stopped. `engine`: "auto", "docker", "podman", "local" or "process". `cpus` in cores, `memory` and `disk` as
+        "512MiB" or bytes, `pids`; one that cannot be applied is in `info().warnings`, an error with `strict`. `env` for
+        all user code. `python`: the interpreter whose environment user code gets, by default this one.
+        `default_timeout` for runs and commands, `idle_timeout`, `start_timeout` in seconds. `on_release`: what becomes
+        of it when its owner closes it or dies: "remove", "stop" or "keep".
+
+        Raises:
+            InvalidRequest: INVALID_ARGUMENT, INVALID_NAME, INVALID_ENV_NAME; UNSUPPORTED: an option of a later
+                version.
+            Conflict (EXISTS): the name is taken.
+            Unavailable: ENGINE_UNAVAILABLE, START_FAILED, START_TIMEOUT, each with its cause and what to do.
+        """
+        host = in_thread(the_host)
+        spec = make_spec(host.config, image, options)
+        opened = in_thread(host.engine, options.get("engine") or host.config.engine)
+        spec = fit_engine(spec, opened.engine.name, image)
+        for _ in range(_TRIES - 1):
+            try:
+                return cls._make(host, opened.engine, spec, opened.passed_over)
+            except SandcellError as problem:
+                if problem.code is not ErrorCode.EXISTS or not options.get("reuse"):
+                    raise
+            try:
+                return cls.connect(spec.name)
+            except NotFound:
+                pass  # its maker has failed, or it was removed meanwhile
+        return cls._make(host, opened.engine, spec, opened.passed_over)
+
+    @classmethod
+    def connect(cls, name_or_id: str) -> Self:
+        """Return a sandbox that exists on this machine, started where it is stopped. Closing what this returns leaves
+        the sandbox alone.
+
+        Raises:
+            NotFound (NOT_FOUND): no sandbox has this name or id.
+            Unavailable (START_FAILED, START_TIMEOUT): it was stopped, and does not start.
+        """
+        host = in_thread(the_host)
+        found = in_thread(host.find, check_text(name_or_id, what="name_or_id"))
+        record = found.record
+        if record.status != "running":
+            record = in_thread(found.engine.start, record.id)
+        return cls._attach(host, found.engine, record, "attached")
+
+    @classmethod
+    @show_options(required=("name",))
+    def get_or_create(cls, **options: Unpack[CreateOptions]) -> Self:
+        """Return the sandbox `name`, made by `create` with the other options where there is none."""
+        check_id(options.get("name") or "", what="name of a sandbox")
+        options["reuse"] = True
+        return cls.create(**options)
+
+    @classmethod
+    def list(cls) -> list[SandboxInfo]:
+        """Return the sandboxes of this machine."""
+        host = in_thread(the_host)
+        return [info_of_record(found.record) for found in in_thread(host.records)]
+
+    @classmethod
+    def _make(cls, host: Host, engine: Engine, spec: SandboxSpec, passed_over: tuple[Probe, ...]) -> Self:
+        creation = Creation(engine.create, engine.remove)
+        try:
+            record = in_thread(creation.run, spec)
+        except SandcellError:
+            raise
+        except BaseException:
+            creation.give_up()
+            raise
+        try:
+            made = cls._attach(host, engine, record, "owner")
+        except BaseException:
+            in_thread(engine.remove, record.id)
+            raise
+        made._notes = tuple(f"passed over engine {each.engine}: {each.reason}" for each in passed_over)
+        return made
+
+    @classmethod
+    def _attach(cls, host: Host, engine: Engine, record: Record, kind: Literal["owner", "attached"]) -> Self:
+        transport = Transport(
+            record.address,
+            record.token,
+            connect_timeout=host.config.connect_timeout,
+            reply_timeout=host.config.reply_timeout,
+        )
+        hold = Hold(record, engine, transport, kind)
+        try:
+            hold.take()
+        except SandcellError as problem:
+            if problem.code is not ErrorCode.SANDBOX_GONE:
+                raise
+            if kind == "owner":
+                raise born_dead(problem) from problem
+            hold.wake()  # it ended between two looks
+        return cls(hold, transport, owner=kind == "owner")
+
+    # --- what it is
+
+    @property
+    def id(self) -> str:
+        return self._hold.record.id
+
+    @property
+    def name(self) -> str:
+        return self._hold.record.name
+
+    @property
+    def engine(self) -> str:
+        return self._hold.record.engine
+
+    @property
+    def status(self) -> Status:
+        """What was last heard: running, stopped or removed."""
+        return self._hold.status
+
+    def info(self) -> SandboxInfo:
+        """Return what is known of it: engine, limits, isolation, versions, warnings.
+
+        The warnings also say which engines `engine="auto"` passed over, and why.
+        """
+        info = self._transport.call(Request(method="GET", path=path_of("info")), SandboxInfo)
+        return msgspec.structs.replace(info, warnings=(*info.warnings, *self._notes))
+
+    # --- its life
+
+    def stop(self) -> None:
+        """End all that runs in it, and keep its files, environment and secrets. Twice is fine.
+
+        Contexts, sessions, processes and terminals of before are LOST from then on. The next call starts it again.
+
+        Raises:
+            Refused (FORBIDDEN): this handle did not create it.
+        """
+        self._check_owner("stop")
+        self._end_watching()
+        self._hold.stop()
+
+    def start(self) -> None:
+        """Start it where it is stopped, as any call does; all who do so at once share one start.
+
+        Raises:
+            Gone (SANDBOX_GONE): it was removed.
+            Unavailable (START_FAILED, START_TIMEOUT): it stays stopped, with its files.
+        """
+        self._hold.wake()
+
+    def restart(self) -> None:
+        """Stop and start it. Errors: those of both."""
+        self._check_owner("restart")
+        self._end_watching()
+        self._hold.restart()
+
+    def remove(self) -> None:
+        """End it and all that is in it, now, and remove its files.
+
+        Raises:
+            Refused (FORBIDDEN): this handle did not create it.
+        """
+        self._check_owner("rm")
+        self._end_watching()
+        self._hold.remove()
+
+    def close(self) -> None:
+        """Give it back. What its owner's `on_release` says happens: removed, stopped or left running.
+
+        A handle that did not create it only lets go. Twice is fine.
+        """
+        ends = self._is_owner() and self.status in {"running", "stopped"} and not self._hold.is_released
+        on_release = self._hold.record.on_release
+        self._end_watching()
+        if ends and on_release == "remove":
+            self._hold.remove()
+        elif ends and on_release == "stop":
+            self._hold.stop()
+        self._hold.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name} ({self.engine}, {self.status})>"
+
+    def _end_watching(self) -> None:
+        """End what this handle follows by itself, before it lets go."""
+
+    def _is_owner(self) -> bool:
+        return self._owner_pid == os.getpid()
+
+    def _check_owner(self, verb: str) -> None:
+        if not self._is_owner():
+            raise not_yours(self.name, verb)

@@ -1,0 +1,114 @@
+# Made from ../aio/hold.py by `python -m sandcell.client.generate`: change that file, not this one.
+"""One program's hold of a sandbox: the lease, what is known of its life, and its start where a call finds it stopped."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sandcell.client.blocking.channel import in_thread
+from sandcell.client.blocking.lease import Lease
+from sandcell.client.protocol import gone
+from sandcell_container.errors import ErrorCode, SandcellError
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from sandcell.client.blocking.transport import Transport
+    from sandcell_container.end import End
+    from sandcell_container.engine import Engine, Record
+    from sandcell_container.spec import Status
+
+__all__ = ["Hold"]
+
+_DOWN_S = 2.0  # from a guest's last answer to the end of its sandbox: what it ends has a grace
+
+
+class Hold:
+    """See the module. It is the waker of its transport. Usable from several threads: what it has is only replaced whole."""
+
+    def __init__(
+        self, record: Record, engine: Engine, transport: Transport, kind: Literal["owner", "attached"]
+    ) -> None:
+        self.record = record
+        self.engine = engine
+        self._transport = transport
+        self._kind: Literal["owner", "attached"] = kind
+        self._lease: Lease | None = None
+        self._status: Status = "running"
+        self._is_open = True
+        transport.waker = self
+
+    @property
+    def status(self) -> Status:
+        """What was last heard."""
+        if self._status == "running" and self._transport.ended:
+            return "removed" if self.record.on_release == "remove" and self.record.starts == 1 else "stopped"
+        return self._status
+
+    @property
+    def is_released(self) -> bool:
+        """Whether it was let go for good."""
+        return not self._is_open
+
+    def take(self) -> None:
+        """Have the lease. Raises what the guest or its absence says."""
+        taken = Lease.take(self._transport, self._kind)
+        old, self._lease = self._lease, taken
+        if old is not None:
+            old.release()
+
+    def wake(self) -> None:
+        """Start the sandbox, by whomever it was stopped, and hold it; one that runs is held. All at once share one start.
+
+        Raises:
+            Gone (SANDBOX_GONE): it was removed, or is held no more.
+            Unavailable: as `Engine.start`.
+        """
+        if not self._is_open:
+            raise gone(self._transport.address, admitted=False, is_closed=True)
+        end = self.ended(_DOWN_S)
+        try:
+            self.record = in_thread(self.engine.start, self.record.id)
+        except SandcellError as problem:
+            if problem.code is not ErrorCode.NOT_FOUND:
+                raise
+            raise gone(self._transport.address, admitted=False, end=end) from problem
+        self.take()
+        self._status = "running"
+
+    def ended(self, timeout: float = _DOWN_S) -> End | None:
+        """Return how the sandbox ended, None where it did not within so many seconds or nobody can tell."""
+        try:
+            return in_thread(partial(self.engine.await_end, self.record.id, timeout=timeout))
+        except SandcellError:
+            return None
+
+    def stop(self) -> None:
+        """End all that runs in it; the next call starts it."""
+        in_thread(self.engine.stop, self.record.id)
+        self._status = "stopped"
+        self._let_go()
+
+    def restart(self) -> None:
+        """Stop and start it."""
+        self.record = in_thread(self.engine.restart, self.record.id)
+        self.take()
+        self._status = "running"
+
+    def remove(self) -> None:
+        """End it for good."""
+        in_thread(self.engine.remove, self.record.id)
+        self._status = "removed"
+        self.release()
+
+    def release(self) -> None:
+        """Let go for good. Twice is fine."""
+        self._is_open = False
+        self._let_go()
+
+    def _let_go(self) -> None:
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            lease.release()
+        self._transport.close()
