@@ -125,7 +125,7 @@ def test_attached_handles_start_it_and_never_stop_it(box: Sandbox) -> None:
     assert box.exec("echo on").stdout == "on\n"
     box.stop()
     with Sandbox.connect(box.name) as other:
-        assert other.info().starts == 4
+        assert other.info().starts in {3, 4}  # whether it had ended when it was called
 
 
 # --- left, closed, died

@@ -88,7 +88,8 @@ def test_calls_end_when_a_process_of_the_sandbox_is_killed(doomed: Sandbox, whom
     with pytest.raises(SandcellError) as caught:
         doomed.exec("true")
     assert caught.value.code is ErrorCode.SANDBOX_GONE
-    assert caught.value.details == {"admitted": False}
+    assert caught.value.details["admitted"] is False
+    assert caught.value.details["end"]["signal"] == 9
     assert caught.value.hint
     doomed.close()
     assert doomed.id not in {each.id for each in Sandbox.list()}

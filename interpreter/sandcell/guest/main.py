@@ -56,6 +56,9 @@ log = logging.getLogger(__name__)
 _ROOM_TO_FORK = {"memory": 512 * 2**20, "pids": 100}
 _ROOM_TO_PRELOAD = {"memory": 2**30}
 _SHARE_OF_FILES = 4  # one descriptor in so many is for a connection: most requests need some more
+# Of the loop, from bytes that were read to a handler that refuses them: a request that was taken and not answered leaves
+# its client without knowing what became of it.
+_TURNS_TO_REFUSE = 10
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -208,7 +211,10 @@ async def _listen(guest: Guest, listener: socket.socket) -> str:
     try:
         with Connections(listener, server, most=most, patience=config.request_timeout):
             log.info("serving sandbox=%s", guest.boot.sandbox_id)
-            return await guest.leases.over()
+            reason = await guest.leases.over()
+            for _ in range(_TURNS_TO_REFUSE):
+                await asyncio.sleep(0)
+            return reason
     finally:
         await server.close_all_connections()
 

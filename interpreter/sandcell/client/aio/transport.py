@@ -41,6 +41,11 @@ _ALIVE_S = 2.0  # a guest that serves tells its health in a few milliseconds
 class AsyncWaker(Protocol):
     """Who can start the guest that a transport leads to."""
 
+    @property
+    def is_holding(self) -> bool:
+        """Whether the guest knows of it; else it may end under a request."""
+        ...
+
     async def wake(self) -> None:
         """Start it; returns when it listens. Raises what keeps it from that."""
         ...
@@ -97,6 +102,8 @@ class AsyncTransport:
         """
         admitted: Admitted = False
         why = ""
+        if request.wakes and self.waker is not None and not self.waker.is_holding:
+            await self.waker.wake()
         for _ in range(_TRIES):
             connection = await self._take(admitted, wakes=request.wakes and admitted is False)
             try:
@@ -118,11 +125,21 @@ class AsyncTransport:
                 try:
                     return await self._accept(AsyncAnswer(self, connection, head))
                 except Gone as ending:
-                    if not self._may_wake(request, ending) or chunks is not None:
-                        raise
-                    why = ending.message
-                await self._wake()
+                    await self._outlive(ending, admitted, wakes=request.wakes and chunks is None)
         raise await self.missed(why, admitted=admitted)
+
+    async def _outlive(self, ending: SandcellError, admitted: Admitted, *, wakes: bool) -> None:
+        """Wait for the end of a guest that has refused a request because it is ending, and start it where that `wakes` it.
+
+        Raises:
+            SandcellError: `ending`, where it is another error; else SANDBOX_GONE with how it ended.
+        """
+        if ending.code is not ErrorCode.SANDBOX_GONE or "admitted" not in ending.details:
+            raise ending
+        problem = await self.lost(admitted=admitted)
+        if not wakes or self.waker is None:
+            raise problem from ending
+        await self.waker.wake()
 
     @asynccontextmanager
     async def converse(self, request: Request, stdin: StdinFile) -> AsyncGenerator[AsyncAnswer]:
@@ -168,6 +185,7 @@ class AsyncTransport:
 
     async def lost(self, *, admitted: Admitted) -> SandcellError:
         """Return the error of a guest that has ended, with how it ended where anybody can tell."""
+        self.ended = True
         end = await self.waker.ended() if self.waker is not None else None
         return gone(self.address, admitted=admitted, end=end)
 
@@ -192,10 +210,8 @@ class AsyncTransport:
             raise unreachable(self.address, str(problem), admitted=admitted) from problem
         except OSError as problem:
             if self.address.path:
-                self.ended = True
                 raise await self.lost(admitted=admitted) from problem
             raise unreachable(self.address, str(problem), admitted=admitted) from problem
-        self.ended = False
         return _Connection(channel, Conversation(self.address, self._token))
 
     async def _take(self, admitted: Admitted, *, wakes: bool) -> _Connection:
@@ -216,17 +232,8 @@ class AsyncTransport:
         except Gone:
             if not wakes or self.waker is None:
                 raise
-        await self._wake()
+        await self.waker.wake()
         return await self.connect(admitted=admitted)
-
-    def _may_wake(self, request: Request, ending: SandcellError) -> bool:
-        """Whether a guest that is just ending, and has taken no request any more, may be started for this one."""
-        is_its_own = ending.code is ErrorCode.SANDBOX_GONE and ending.details.get("admitted") is False
-        return is_its_own and request.wakes and self.waker is not None
-
-    async def _wake(self) -> None:
-        if self.waker is not None:
-            await self.waker.wake()
 
     async def _is_served(self, connection: _Connection) -> bool:
         """Tell whether the guest answers on this connection, or at least does not end it."""
@@ -256,7 +263,9 @@ class AsyncTransport:
                 await self._upload(connection, chunks)
         except Cut:
             pass  # the guest may have refused before it had read all: if so, its answer is there and says why
-        return await connection.head(self._by(request, sooner))
+        head = await connection.head(self._by(request, sooner))
+        self.ended = False
+        return head
 
     def _by(self, request: Request, sooner: float | None) -> float:
         own = time.monotonic() + (request.patience or self.reply_timeout)

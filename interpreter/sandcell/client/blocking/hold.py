@@ -35,6 +35,7 @@ class Hold:
         self._transport = transport
         self._kind: Literal["owner", "attached"] = kind
         self._lease: Lease | None = None
+        self._end: End | None = None
         self._status: Status = "running"
         self._is_open = True
         transport.waker = self
@@ -45,6 +46,11 @@ class Hold:
         if self._status == "running" and self._transport.ended:
             return "removed" if self.record.on_release == "remove" and self.record.starts == 1 else "stopped"
         return self._status
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether it has a lease, or is not to have one any more. A sandbox that was stopped had to be let go."""
+        return self._lease is not None or not self._is_open
 
     @property
     def is_released(self) -> bool:
@@ -67,7 +73,7 @@ class Hold:
         """
         if not self._is_open:
             raise gone(self._transport.address, admitted=False, is_closed=True)
-        end = self.ended(_DOWN_S)
+        end = self.ended() if self._transport.ended else None
         try:
             self.record = in_thread(self.engine.start, self.record.id)
         except SandcellError as problem:
@@ -75,14 +81,17 @@ class Hold:
                 raise
             raise gone(self._transport.address, admitted=False, end=end) from problem
         self.take()
-        self._status = "running"
+        self._status, self._end = "running", None
 
     def ended(self, timeout: float = _DOWN_S) -> End | None:
         """Return how the sandbox ended, None where it did not within so many seconds or nobody can tell."""
         try:
-            return in_thread(partial(self.engine.await_end, self.record.id, timeout=timeout))
+            end = in_thread(partial(self.engine.await_end, self.record.id, timeout=timeout))
         except SandcellError:
-            return None
+            return self._end
+        if end is not None and (self._end is None or end.cause != "lost"):
+            self._end = end  # who looks later may find nothing left of it
+        return self._end
 
     def stop(self) -> None:
         """End all that runs in it; the next call starts it."""

@@ -42,6 +42,11 @@ _ALIVE_S = 2.0  # a guest that serves tells its health in a few milliseconds
 class Waker(Protocol):
     """Who can start the guest that a transport leads to."""
 
+    @property
+    def is_holding(self) -> bool:
+        """Whether the guest knows of it; else it may end under a request."""
+        ...
+
     def wake(self) -> None:
         """Start it; returns when it listens. Raises what keeps it from that."""
         ...
@@ -98,6 +103,8 @@ class Transport:
         """
         admitted: Admitted = False
         why = ""
+        if request.wakes and self.waker is not None and not self.waker.is_holding:
+            self.waker.wake()
         for _ in range(_TRIES):
             connection = self._take(admitted, wakes=request.wakes and admitted is False)
             try:
@@ -119,11 +126,21 @@ class Transport:
                 try:
                     return self._accept(Answer(self, connection, head))
                 except Gone as ending:
-                    if not self._may_wake(request, ending) or chunks is not None:
-                        raise
-                    why = ending.message
-                self._wake()
+                    self._outlive(ending, admitted, wakes=request.wakes and chunks is None)
         raise self.missed(why, admitted=admitted)
+
+    def _outlive(self, ending: SandcellError, admitted: Admitted, *, wakes: bool) -> None:
+        """Wait for the end of a guest that has refused a request because it is ending, and start it where that `wakes` it.
+
+        Raises:
+            SandcellError: `ending`, where it is another error; else SANDBOX_GONE with how it ended.
+        """
+        if ending.code is not ErrorCode.SANDBOX_GONE or "admitted" not in ending.details:
+            raise ending
+        problem = self.lost(admitted=admitted)
+        if not wakes or self.waker is None:
+            raise problem from ending
+        self.waker.wake()
 
     @contextmanager
     def converse(self, request: Request, stdin: StdinFile) -> Generator[Answer]:
@@ -169,6 +186,7 @@ class Transport:
 
     def lost(self, *, admitted: Admitted) -> SandcellError:
         """Return the error of a guest that has ended, with how it ended where anybody can tell."""
+        self.ended = True
         end = self.waker.ended() if self.waker is not None else None
         return gone(self.address, admitted=admitted, end=end)
 
@@ -193,10 +211,8 @@ class Transport:
             raise unreachable(self.address, str(problem), admitted=admitted) from problem
         except OSError as problem:
             if self.address.path:
-                self.ended = True
                 raise self.lost(admitted=admitted) from problem
             raise unreachable(self.address, str(problem), admitted=admitted) from problem
-        self.ended = False
         return _Connection(channel, Conversation(self.address, self._token))
 
     def _take(self, admitted: Admitted, *, wakes: bool) -> _Connection:
@@ -217,17 +233,8 @@ class Transport:
         except Gone:
             if not wakes or self.waker is None:
                 raise
-        self._wake()
+        self.waker.wake()
         return self.connect(admitted=admitted)
-
-    def _may_wake(self, request: Request, ending: SandcellError) -> bool:
-        """Whether a guest that is just ending, and has taken no request any more, may be started for this one."""
-        is_its_own = ending.code is ErrorCode.SANDBOX_GONE and ending.details.get("admitted") is False
-        return is_its_own and request.wakes and self.waker is not None
-
-    def _wake(self) -> None:
-        if self.waker is not None:
-            self.waker.wake()
 
     def _is_served(self, connection: _Connection) -> bool:
         """Tell whether the guest answers on this connection, or at least does not end it."""
@@ -257,7 +264,9 @@ class Transport:
                 self._upload(connection, chunks)
         except Cut:
             pass  # the guest may have refused before it had read all: if so, its answer is there and says why
-        return connection.head(self._by(request, sooner))
+        head = connection.head(self._by(request, sooner))
+        self.ended = False
+        return head
 
     def _by(self, request: Request, sooner: float | None) -> float:
         own = time.monotonic() + (request.patience or self.reply_timeout)
