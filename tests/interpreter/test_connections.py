@@ -16,6 +16,7 @@ import pytest
 from sandcell.config import Config
 from sandcell.guest.app import make_server
 from sandcell.guest.connections import Connections
+from sandcell_container.memo import Memo
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -111,7 +112,10 @@ class House:
 @asynccontextmanager
 async def a_house(tmp_path: Path, *, most: int = 10) -> AsyncGenerator[House]:
     boot = SimpleNamespace(token="t", sandbox_id="s")
-    guest = SimpleNamespace(config=Config(), boot=boot, next_request_id=lambda: "r")
+    leases = SimpleNamespace(is_over=False)
+    guest = SimpleNamespace(
+        config=Config(), boot=boot, memo=Memo(None), leases=leases, next_request_id=lambda: "r"
+    )
     server = make_server(cast("Guest", guest))
     path = str(tmp_path / "s")
     with socket.socket(socket.AF_UNIX) as listener:
