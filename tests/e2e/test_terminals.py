@@ -235,3 +235,42 @@ def test_top_shows_command_lines_as_they_are_and_bounded(sandbox: Sandbox) -> No
     (row,) = [each for each in sandbox.top() if each.owner == "evil"]
     assert row.command == f"tail -f /dev/null {evil}"[:4096]
     terminal.delete()
+
+
+STUBBORN = "(trap '' TERM HUP; setsid nohup sh -c 'echo up >up; exec sleep 600' >/dev/null 2>&1 &); read x <up; "
+
+
+def owners(sandbox: Sandbox) -> set[str]:
+    return {each.owner for each in sandbox.top()}
+
+
+def test_top_shows_nothing_of_what_was_ended(sandbox: Sandbox) -> None:
+    sandbox.exec("mkfifo up")
+    process = sandbox.start_process(STUBBORN + "sleep 600", id="prc")
+    terminal = sandbox.create_terminal("trm", command=STUBBORN + "echo on; exec cat")
+    until(terminal, "on\r\n")
+    session = sandbox.create_session("ses")
+    session.exec(STUBBORN)
+    inner = session.start_process(STUBBORN + "sleep 600", id="inner")
+    assert {"prc", "trm", "ses", "inner"} <= owners(sandbox)
+    process.kill(grace=0.1)
+    assert "prc" not in owners(sandbox)
+    terminal.delete()
+    assert "trm" not in owners(sandbox)
+    inner.kill(grace=0.1)
+    assert "inner" not in owners(sandbox)
+    session.delete()
+    assert "ses" not in owners(sandbox)
+    done = sandbox.exec(STUBBORN + "sleep 600", timeout=1.0)
+    assert done.end.cause == "timeout"
+    assert not [each for each in owners(sandbox) if each.startswith("exe")]
+
+
+def test_a_fork_loop_on_a_terminal_ends_with_it() -> None:
+    with Sandbox.create(engine="local", pids=64) as looping:
+        terminal = looping.create_terminal(command="f() { f | f & }; echo up; f; exec cat")
+        until(terminal, "up\r\n")
+        assert terminal.id in owners(looping)
+        terminal.delete()
+        assert looping.top() == []
+        assert looping.exec("echo fine").stdout == "fine\n"
