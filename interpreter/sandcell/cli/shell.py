@@ -170,13 +170,15 @@ class _Visit:
             signal.SIGCONT: self._on_continue,
             **{number: partial(self._leave, number) for number in _ENDING},
         }
+        before = {number: signal.getsignal(number) for number in handled}
         for number, handler in handled.items():
             loop.add_signal_handler(number, handler)
         try:
             yield
         finally:
-            for number in handled:
+            for number, previous in before.items():
                 loop.remove_signal_handler(number)
+                signal.signal(number, previous)
 
     def _fit(self) -> None:
         """Make the other terminal as large as this one."""
