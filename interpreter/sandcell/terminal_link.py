@@ -37,8 +37,8 @@ LOST_HINT = "what ran in it is gone; a new one starts from nothing"
 class TerminalLink:
     """See the module. `run` keeps the connection; `type` and `resize` use it.
 
-    `show` is awaited with what comes out, in order and once, and the guest waits meanwhile; `tell` is called with a line
-    for the person: what is missing, what was not typed.
+    `show` is awaited with what comes out, in order and once, and whether it was there before the connection; the guest waits
+    meanwhile. `tell` is called with a line for the person: what is missing, what was not typed.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class TerminalLink:
         guest: GuestAddress,
         terminal_id: str,
         *,
-        show: Callable[[bytes], Awaitable[None]],
+        show: Callable[[bytes, bool], Awaitable[None]],
         tell: Callable[[str], None],
     ) -> None:
         self._guest = guest
@@ -54,6 +54,7 @@ class TerminalLink:
         self._show = show
         self._tell = tell
         self._cursor: Cursor | None = None
+        self._live = 0
         self._size: tuple[int, int] | None = None
         self._connection: WebSocketClientConnection | None = None
         self._news = asyncio.Event()
@@ -121,7 +122,7 @@ class TerminalLink:
         if self._cursor is not None:
             self._cursor = Cursor(self._cursor.epoch, entry.seq, entry.offset)
         if entry.kind == Kind.STDOUT:
-            await self._show(entry.data)
+            await self._show(entry.data, entry.seq <= self._live)
         elif entry.kind == Kind.GAP:
             self._tell(f"{json.loads(entry.data)['bytes']} bytes of output were too much for this terminal")
 
@@ -130,6 +131,7 @@ class TerminalLink:
         if note["note"] == "hello":
             self._greeted = True
             self._cursor = self._cursor or Cursor.parse(note["cursor"], epoch=note["epoch"])
+            self._live = Cursor.parse(note["live"], epoch=note["epoch"]).seq
         elif note["note"] == "refused":
             self._tell(note["error"]["message"])
 

@@ -237,7 +237,9 @@ def test_top_shows_command_lines_as_they_are_and_bounded(sandbox: Sandbox) -> No
     terminal.delete()
 
 
-STUBBORN = "(trap '' TERM HUP; setsid nohup sh -c 'echo up >up; exec sleep 600' >/dev/null 2>&1 &); read x <up; "
+STUBBORN = (
+    "(trap '' TERM HUP; setsid nohup sh -c 'echo up >up; exec sleep 600' >/dev/null 2>&1 &); read x <up; "
+)
 
 
 def owners(sandbox: Sandbox) -> set[str]:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from sandcell.cli import options
 from sandcell.cli.detach import DetachKeys, parse_keys
 from sandcell.cli.own_terminal import OwnTerminal, open_terminal
+from sandcell.cli.replayed import Replayed
 from sandcell.cli.screen_modes import ScreenModes
 from sandcell_container.errors import ErrorCode, SandcellError
 
@@ -125,6 +126,56 @@ def test_a_change_is_seen_however_it_is_cut(cuts: list[int]) -> None:
     for start, end in pairwise(places):
         modes.feed(text[start:end])
     assert modes.undo() == b"\x1b[?1000l\x1b[?1l\x1b[?25h\x1b[?1049l\x1b[0m"
+
+
+# --- what is shown again
+
+QUESTIONS = (
+    b"\x05",
+    b"\x1bZ",
+    b"\x1b[6n",
+    b"\x1b[?6n",
+    b"\x1b[c",
+    b"\x1b[>c",
+    b"\x1b[0c",
+    b"\x1b[>0q",
+    b"\x1b[?2026$p",
+    b"\x1b[18t",
+    b"\x1b[?u",
+    b"\x1b]11;?\x07",
+    b"\x1b]4;1;?\x1b\\",
+    b"\x1b]52;c;?\x07",
+    b"\x1bP+q544e\x1b\\",
+    b"\x1bP$qm\x1b\\",
+)
+HARMLESS = (
+    b"a\x1b[31mred\x1b[0m\x1b[2J\x1b[?1049h\x1b]0;is it?\x07\x1b]2;title\x07\x1b[22;0;0t\x1b[4q\x1b(B\x1b="
+)
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_no_question_is_asked_again(question: bytes) -> None:
+    replayed = Replayed()
+    shown = replayed.feed(b"x" + question + b"y") + replayed.rest()
+    assert shown == b"xy"
+
+
+@given(cuts=st.lists(st.integers(0, 400), max_size=8))
+def test_all_else_is_shown_however_it_is_cut(cuts: list[int]) -> None:
+    text = b"".join(question + HARMLESS for question in QUESTIONS)
+    replayed, shown = Replayed(), b""
+    places = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
+    for start, end in pairwise(places):
+        shown += replayed.feed(text[start:end])
+    assert shown + replayed.rest() == HARMLESS * len(QUESTIONS)
+
+
+def test_what_only_begins_like_a_question_is_shown_in_the_end() -> None:
+    replayed = Replayed()
+    assert replayed.feed(b"a\x1b[") == b"a"
+    assert replayed.feed(b"6") == b""
+    assert replayed.rest() == b"\x1b[6"
+    assert len(replayed.feed(b"\x1b]52;c;" + b"x" * 2**16)) > 2**15
 
 
 # --- the terminal itself

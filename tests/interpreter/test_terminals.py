@@ -253,6 +253,7 @@ async def test_several_viewers_see_and_type(guest: Guest) -> None:
         "note": "hello",
         "epoch": "epoch",
         "cursor": "epoch.0.0",
+        "live": "epoch.0.0",
         "cols": 80,
         "rows": 24,
     }
@@ -294,6 +295,7 @@ async def test_a_cursor_gives_exactly_the_rest(guest: Guest) -> None:
     await guest.call("POST", made.id, "input", body=b"two\n")
     again = await guest.connect(made.id, cursor=viewer.cursor)
     assert again.greeting["cursor"] == viewer.cursor
+    assert again.greeting["live"] > viewer.cursor
     await again.type(b"\x04")
     assert await again.rest() == b"two\r\ntwo\r\n"
     late = await guest.connect(made.id)

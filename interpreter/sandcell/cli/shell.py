@@ -14,6 +14,7 @@ from sandcell.cli.command import exit_code_of
 from sandcell.cli.detach import DetachKeys, parse_keys
 from sandcell.cli.own_terminal import open_terminal
 from sandcell.cli.place import open_place
+from sandcell.cli.replayed import Replayed
 from sandcell.guest_socket import GuestAddress
 from sandcell.terminal_link import LOST_HINT, TerminalLink
 from sandcell_container.errors import ErrorCode, SandcellError, error
@@ -106,9 +107,10 @@ class _Visit:
         self._link = TerminalLink(
             GuestAddress(record.address, record.token, config.connect_timeout),
             terminal_id,
-            show=own.write,
+            show=self._show,
             tell=own.tell,
         )
+        self._replayed = Replayed()
         self._pending = bytearray()
         self._news = asyncio.Event()
         self._outcome: asyncio.Future[CommandEnd | _Left | SandcellError]
@@ -132,9 +134,14 @@ class _Visit:
 
     async def _look(self) -> None:
         try:
-            self._settle(await self._link.run())
+            ended = await self._link.run()
+            await self._own.write(self._replayed.rest())
+            self._settle(ended)
         except SandcellError as problem:
             self._settle(problem)
+
+    async def _show(self, data: bytes, is_replayed: bool) -> None:  # noqa: FBT001 -- as the link calls it
+        await self._own.write(self._replayed.feed(data) if is_replayed else self._replayed.rest() + data)
 
     async def _type(self) -> None:
         while True:

@@ -160,8 +160,10 @@ class TerminalIo(JournalSocket):
             self._refuse(problem)
 
     async def greet(self, after: Cursor) -> None:
-        size = self._terminal.size
-        await self.note("hello", epoch=after.epoch, cursor=str(after), cols=size.cols, rows=size.rows)
+        size, live = self._terminal.size, self._terminal.journal.cursor
+        await self.note(
+            "hello", epoch=after.epoch, cursor=str(after), live=str(live), cols=size.cols, rows=size.rows
+        )
 
     async def tell(self, batch: list[Entry]) -> None:
         await self.write_message(b"".join(map(encode_entry, batch)), binary=True)
