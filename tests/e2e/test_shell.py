@@ -233,6 +233,17 @@ def test_a_sandbox_that_dies_is_told(lab: Lab) -> None:
     assert b"sandcell: SANDBOX_GONE" in person.seen
 
 
+def test_one_that_a_stop_has_ended_is_opened_anew(lab: Lab) -> None:
+    first = lab.shell("--sandbox", "lab", "--id", "work", "echo old; exec cat")
+    first.until(rb"old\r\n")
+    first.type(b"\x10\x11")
+    assert first.leave() == 0
+    lab.run("stop", "lab")
+    again = lab.shell("--sandbox", "lab", "--id", "work", "echo new")
+    assert again.leave() == 0
+    assert again.seen.endswith(b"new\r\n")
+
+
 def test_without_a_terminal_it_says_so(lab: Lab) -> None:
     environment = {**os.environ, "SANDCELL_STATE_DIR": lab.state}
     done = subprocess.run(

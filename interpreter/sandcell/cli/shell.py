@@ -65,7 +65,7 @@ def _open(place: Place, options: argparse.Namespace, own: OwnTerminal) -> Termin
         try:
             return place.sandbox.terminal(options.id)
         except SandcellError as problem:
-            if problem.code != ErrorCode.NOT_FOUND:
+            if problem.code not in {ErrorCode.NOT_FOUND, ErrorCode.LOST}:
                 raise
     words = [*options.command, *options.rest]
     size = own.size

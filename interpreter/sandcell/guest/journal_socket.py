@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from sandcell.failure import failure_of
+from sandcell.guest.former import as_lost
 from sandcell.guest.request import check_token
 from sandcell_container.errors import CODES, SandcellError
 from sandcell_container.frames import Cursor
@@ -95,8 +96,8 @@ class JournalSocket(WebSocketHandler):
         self._open_until_closed.close()
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        problem = failure_of(kwargs["exc_info"][1]) if "exc_info" in kwargs else None
-        if problem is not None:
+        if "exc_info" in kwargs:
+            problem = as_lost(self.guest.memo, failure_of(kwargs["exc_info"][1]))
             self.set_status(CODES[problem.code].status)
             self.finish(problem.to_dict())
         else:
