@@ -146,19 +146,21 @@ STUBBORN = {
 }
 
 
-def left(sandbox: Sandbox) -> str:
-    """Return what is still there of the trees, by the words on their command lines."""
+def left(sandbox: Sandbox, job: Process) -> str:
+    """Return what is still there of its tree, by the words on command lines, and as the sandbox tells whose each is."""
     script = (
         "import os, sys\nfor pid in filter(str.isdigit, os.listdir('/proc')):\n"
         "  try: line = open(f'/proc/{pid}/cmdline').read()\n  except OSError: continue\n"
         "  if sys.argv[1] in line and int(pid) != os.getpid(): print(pid, line)"
     )
-    return sandbox.exec([sandbox.info().python, "-c", script, MARKER], check=True).stdout
+    owned = [each for each in sandbox.top() if each.owner == job.id]
+    return sandbox.exec([sandbox.info().python, "-c", script, MARKER], check=True).stdout + repr(owned or "")
 
 
 def stubborn(sandbox: Sandbox, how: str, *, timeout: float | None = None) -> Process:
     job = sandbox.start_process(STUBBORN[how].format(marker=MARKER), timeout=timeout)
     job.wait_for_log("up", timeout=20)
+    assert job.id in {each.owner for each in sandbox.top()}
     return job
 
 
@@ -169,14 +171,14 @@ def test_nothing_survives_a_kill(sandbox: Sandbox, how: str) -> None:
     assert report.killed >= 1
     assert report.survived == 0
     assert job.refresh().status == "ended"
-    assert left(sandbox) == ""
+    assert left(sandbox, job) == "''"
 
 
 @pytest.mark.parametrize("how", STUBBORN)
 def test_nothing_survives_a_timeout(sandbox: Sandbox, how: str) -> None:
     job = stubborn(sandbox, how, timeout=0.5)
     job.wait(20)
-    assert left(sandbox) == ""
+    assert left(sandbox, job) == "''"
 
 
 def test_a_fork_loop_ends_with_its_kill_and_its_neighbour_notices_nothing(sandbox: Sandbox) -> None:
@@ -190,4 +192,4 @@ def test_a_fork_loop_ends_with_its_kill_and_its_neighbour_notices_nothing(sandbo
         assert report.survived == 0
         assert job.refresh().status == "ended"
         assert looping.exec("echo fine", check=True).stdout == "fine\n"
-        assert left(looping) == ""
+        assert left(looping, job) == "''"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sandcell import ErrorCode, Sandbox, SandcellError
+from sandcell.client.host import the_host
 from sandcell.events import Ended, Gap, Started, Stderr, Stdout
 from sandcell.logs import text_of
 from sandcell_container.end import KillReport
@@ -436,3 +437,33 @@ def test_a_wait_with_callbacks_ends_by_its_timeout(sandbox: Sandbox) -> None:
         job.wait(0.3)
     assert code_of(caught) is ErrorCode.WAIT_TIMEOUT
     assert told == ["out\n"]
+
+
+# --- where it lives
+
+
+def test_a_sandbox_is_not_idle_while_a_process_runs() -> None:
+    engine = the_host().engine("local").engine
+    made = Sandbox.create(engine="local", on_release="keep", idle_timeout=0.3)
+    made.exec("mkfifo gate", check=True)
+    made.start_process("read line < gate", id="lasting")
+    made.close()
+    assert engine.await_end(made.id, timeout=1) is None, "it runs on"
+    with Sandbox.connect(made.id) as again:
+        again.exec("echo > gate", check=True)
+        again.process("lasting").wait(20)
+    assert engine.await_end(made.id, timeout=20) is not None
+    engine.remove(made.id)
+
+
+def test_a_sandbox_without_marks_has_processes_too() -> None:
+    """Trees are told apart by keepers there, as in a container."""
+    with pytest.warns(UserWarning, match="without any isolation"):
+        made = Sandbox.create(engine="process")
+    with made as plain:
+        job = plain.start_process("(setsid sleep 50 &) ; echo up; sleep 50", memory="256MiB", stdin=True)
+        job.wait_for_log("up", timeout=20)
+        assert job.kill(grace=1).survived == 0
+        assert job.wait(5).cause == "killed"
+        flood = plain.start_process(["head", "-c", "20000000", "/dev/zero"], on_full="block")
+        assert sum(len(each.text) for each in flood.follow() if isinstance(each, Stdout)) == 20_000_000

@@ -17,7 +17,7 @@ from sandcell.cli.options import OWN_FAILURE
 from sandcell.cli.output import age, table, write_stderr, write_stdout
 from sandcell.cli.place import open_known, open_place, place_name
 from sandcell.client.blocking.follow import Follower
-from sandcell.client.blocking.process import fetch_page
+from sandcell.client.blocking.pages import fetch_page
 from sandcell.client.process_options import page_query
 from sandcell.client.protocol import Request, path_of
 from sandcell_container.end import CommandEnd

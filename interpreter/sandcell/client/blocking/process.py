@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from sandcell.api import KillProcess, PortAnswer, ProcessInfo, SendSignal
 from sandcell.client.blocking.channel import Beside, call
 from sandcell.client.blocking.follow import Follower
+from sandcell.client.blocking.pages import fetch_page
 from sandcell.client.checks import check_count, check_data, check_text
 from sandcell.client.process_options import (
     ProcessCallbacks,
@@ -30,16 +31,14 @@ from sandcell.lines import ended_first
 from sandcell.logs import LogDecoder, LogMatch, LogSearch, Page, text_of
 from sandcell_container.end import End, KillReport
 from sandcell_container.errors import ErrorCode, SandcellError, WaitTimeout, error
-from sandcell_container.frames import FrameDecoder
 
 if TYPE_CHECKING:
     import re
     from collections.abc import Generator, Iterator, Mapping
 
     from sandcell.client.blocking.transport import Transport
-    from sandcell_container.frames import Entry
 
-__all__ = ["EntryPage", "Process", "fetch_page"]
+__all__ = ["Process"]
 
 T = TypeVar("T")
 
@@ -47,33 +46,6 @@ _TURN_S = 20.0  # of a wait: then it is asked for again, so that a guest that st
 _SETTLE_S = 0.1  # of a line that may go on: then what has matched at its end is taken
 _PIECE = 2**20
 _END_PATIENCE_S = 60.0  # what killing may take beside the grace
-
-
-class EntryPage(NamedTuple):
-    """A page of a journal as it comes: bytes, and where the next one begins."""
-
-    entries: list[Entry]
-    epoch: str
-    cursor: str
-    is_done: bool
-    is_truncated: bool
-
-
-def fetch_page(transport: Transport, request: Request) -> EntryPage:
-    """Ask for one page of the events of a process."""
-    answer = transport.open(request)
-    try:
-        body = answer.read_all()
-    finally:
-        answer.close()
-    named = answer.head.headers
-    return EntryPage(
-        entries=list(FrameDecoder().feed(body)),
-        epoch=named["sandcell-epoch"],
-        cursor=named["sandcell-cursor"],
-        is_done=named["sandcell-ended"] == "true",
-        is_truncated=named["sandcell-truncated"] == "true",
-    )
 
 
 class Process:
