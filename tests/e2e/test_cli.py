@@ -262,6 +262,25 @@ def test_exec_loses_nothing_where_its_output_is_read_slowly(shell: Shell, tmp_pa
     assert done.stdout == b"150000000\n"
 
 
+def test_exec_in_a_session_finds_what_the_last_one_set(shell: Shell, tmp_path: Path) -> None:
+    place = ("exec", "--sandbox", "lab", "--session", "build")
+    assert shell(*place, "cd /tmp; x='a b'").returncode == 0
+    done = shell(
+        *place, "--stdin", r"""printf '%s|%s|\377' $PWD "$x"; cat; echo e >&2; (exit 3)""", stdin=b"typed\0"
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (3, b"/tmp|a b|\xfftyped\0", b"e\n")
+    assert shell(*place, "--cwd", "/usr", "pwd").stdout == b"/usr\n"
+    assert shell(*place, "echo last; exit 5").returncode == 5
+    assert shell(*place, "echo ${x-none}").stdout == b"none\n"
+    done = shell(*place, "ls", "-l")
+    assert (done.returncode, done.stderr[:26]) == (125, b"sandcell: INVALID_ARGUMENT")
+    slow = shell.line(
+        "exec --sandbox lab --session build 'head -c 150000000 /dev/zero' | (sleep 1; wc -c)", tmp_path
+    )
+    assert slow.stdout == b"150000000\n"
+    assert shell("rm", "lab").returncode == 0
+
+
 def test_exec_tells_of_a_signal_and_of_a_timeout(shell: Shell) -> None:
     assert shell("exec", "kill -KILL $$").returncode == 137
     done = shell("exec", "--timeout", "0.5", "sleep 60")

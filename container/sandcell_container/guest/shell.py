@@ -225,9 +225,7 @@ class Shell:
         self._post(report_lines(order, self._number + 1))
         self._number += 2
         self._round.last_report = self._number
-        if (
-            self._round.reported.done()
-        ):  # of those before; nothing may be sent behind these until bash has read them
+        if self._round.reported.done():  # of those before: nothing is sent behind these until bash has read
             self._round.reported = self._loop.create_future()
 
     # the socket

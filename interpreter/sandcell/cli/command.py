@@ -1,8 +1,9 @@
-"""`sandcell exec`: one command, its output passed on as it comes and byte for byte."""
+"""`sandcell exec`: one command, alone or in a session, its output passed on as it comes and byte for byte."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,9 @@ import msgspec
 from sandcell.cli.output import write_stderr, write_stdout
 from sandcell.cli.place import open_place
 from sandcell.client.blocking.commands import command_entries
+from sandcell.client.blocking.session import session_entries
 from sandcell.client.options import NOT_GIVEN, make_command
+from sandcell.client.session_options import make_session_exec
 from sandcell.client.stdin import StdinFile
 from sandcell_container.end import CommandEnd
 from sandcell_container.errors import ErrorCode, error
@@ -21,31 +24,24 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Generator
 
-    from sandcell.api import ExecRequest
     from sandcell.cli.place import Place
+    from sandcell.client.blocking.follow import Followed
+    from sandcell.client.blocking.transport import Transport
+    from sandcell.client.options import NotGiven
     from sandcell.config import Config
     from sandcell_container.frames import Entry
 
 __all__ = ["exit_code_of", "run_command"]
 
 _TIMED_OUT = 124  # as timeout(1) has it
+_MOST_STDIN = 5 * 2**20  # of a command in a session: it goes in the body of the request
 
 
 def run_command(options: argparse.Namespace, config: Config) -> int:
     """Run what the options name, and return the exit code."""
-    words = [*options.command, *options.rest]
-    command = make_command(
-        words[0] if len(words) == 1 else words,
-        cwd=options.cwd,
-        env=None,
-        stdin=None,
-        timeout=NOT_GIVEN if options.timeout is None else options.timeout,
-        max_output=None,
-        stream=True,
-    )
-    stdin = StdinFile.of_descriptor(sys.stdin.fileno()) if options.stdin else None
+    begin = _in_session(options) if options.session is not None else _alone(options)
     with open_place(options, config, label="running") as place:
-        for entry in _entries(place, config, command, stdin):
+        for entry in _entries(place, config, begin):
             place.progress.hush()
             match entry.kind:
                 case Kind.STDOUT:
@@ -77,11 +73,68 @@ def exit_code_of(end: CommandEnd) -> int:
     return 128 + (end.signal or 0)
 
 
-def _entries(place: Place, config: Config, command: ExecRequest, stdin: StdinFile | None) -> Generator[Entry]:
+_Begin = Callable[["Place", "Transport"], "Generator[Followed]"]
+
+
+def _alone(options: argparse.Namespace) -> _Begin:
+    """Return what starts the command and yields what comes of it."""
+    words = [*options.command, *options.rest]
+    command = make_command(
+        words[0] if len(words) == 1 else words,
+        cwd=options.cwd,
+        env=None,
+        stdin=None,
+        timeout=_timeout_of(options),
+        max_output=None,
+        stream=True,
+    )
+    stdin = StdinFile.of_descriptor(sys.stdin.fileno()) if options.stdin else None
+    return lambda _, transport: command_entries(transport, command, stdin)
+
+
+def _in_session(options: argparse.Namespace) -> _Begin:
+    """Return what runs the line in a session, which is made, or started anew, where it does not live."""
+    words = [*options.command, *options.rest]
+    if len(words) != 1:
+        hint = "one argument, in quotes: a shell reads it"
+        raise error(ErrorCode.INVALID_ARGUMENT, "a session takes one line", hint=hint)
+    body = make_session_exec(
+        words[0],
+        cwd=options.cwd,
+        env=None,
+        stdin=_read_stdin() if options.stdin else None,
+        timeout=_timeout_of(options),
+        queue_timeout=None,
+        max_output=None,
+        stream=True,
+    )
+
+    def begin(place: Place, transport: Transport) -> Generator[Followed]:
+        session = place.sandbox.create_session(options.session)
+        if session.status == "ended":
+            session.restart()
+        return session_entries(transport, session.id, body)
+
+    return begin
+
+
+def _timeout_of(options: argparse.Namespace) -> float | NotGiven:
+    return NOT_GIVEN if options.timeout is None else options.timeout
+
+
+def _read_stdin() -> bytes:
+    data = sys.stdin.buffer.read(_MOST_STDIN + 1)
+    if len(data) > _MOST_STDIN:
+        what = f"standard input has more than {_MOST_STDIN} bytes"
+        raise error(ErrorCode.TOO_LARGE, what, hint="without --session it may have any length")
+    return data
+
+
+def _entries(place: Place, config: Config, begin: _Begin) -> Generator[Entry]:
     """Yield what comes out of the command. The SDK's own `exec` hands on text, which may not be what was written."""
     with (
         closing(place.transport(config)) as transport,
-        closing(command_entries(transport, command, stdin)) as found,
+        closing(begin(place, transport)) as found,
     ):
         for followed in found:
             yield followed.entry

@@ -37,6 +37,7 @@ examples:
   sandcell exec 'ls -l | head -3'
   sandcell exec ls -l /workspace
   tar -c . | sandcell exec --stdin --sandbox lab -- tar -x
+  sandcell exec --sandbox lab --session build 'cd app && . env/bin/activate'
 """
 _SHELL = """
 Without a command it is a shell. A sandbox with a name keeps the terminal when it is left, by ctrl-p and ctrl-q or because this
@@ -178,6 +179,9 @@ def _add_exec(add: _AddParser) -> None:
     command = _add_verb(add, "exec", "run a command", _EXEC + _EXIT_CODES)
     _add_words(command)
     command.add_argument("--stdin", action="store_true", help="give it this standard input")
+    command.add_argument(
+        "--session", metavar="NAME", help="a shell of this name that keeps its state, made if there is none"
+    )
     _add_place(command)
 
 

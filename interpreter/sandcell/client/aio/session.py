@@ -20,16 +20,18 @@ from sandcell.names import encode_names
 from sandcell_container.spec import parse_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
     from weakref import WeakSet
 
+    from sandcell.api import SessionExec
+    from sandcell.client.aio.follow import Followed
     from sandcell.client.aio.transport import AsyncTransport
     from sandcell.client.options import NotGiven
     from sandcell.command import ExecResult, StreamName
     from sandcell.events import Stderr, Stdout
     from sandcell_container.end import End
 
-__all__ = ["AsyncSession", "AsyncSessions"]
+__all__ = ["AsyncSession", "AsyncSessions", "session_entries"]
 
 _START_PATIENCE_S = 60.0  # what it may take to end a shell and to start another, by the guest's own limits
 
@@ -115,8 +117,7 @@ class AsyncSession:
             max_output=limit,
             stream=on_stdout is not None or on_stderr is not None,
         )
-        request = Request(method="POST", path=path_of("sessions", self.id, "exec"), body=encode_names(body))
-        entries = AsyncFollower(self._transport, request, None).entries()
+        entries = session_entries(self._transport, self.id, body)
         result = await read_result(self._transport, entries, max_output=limit, callbacks=named)
         if check and not result.ok:
             raise command_failed(result, command)
@@ -195,6 +196,14 @@ class AsyncSession:
             repeatable=verb != "restart",
             patience=_START_PATIENCE_S,
         )
+
+
+def session_entries(
+    transport: AsyncTransport, session_id: str, body: SessionExec
+) -> AsyncGenerator[Followed]:
+    """Return what runs one command of a session and yields what comes of it, up to ENDED. It is interrupted when that is closed."""
+    request = Request(method="POST", path=path_of("sessions", session_id, "exec"), body=encode_names(body))
+    return AsyncFollower(transport, request, None).entries()
 
 
 class AsyncSessions:

@@ -21,16 +21,18 @@ from sandcell.names import encode_names
 from sandcell_container.spec import parse_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
     from weakref import WeakSet
 
+    from sandcell.api import SessionExec
+    from sandcell.client.blocking.follow import Followed
     from sandcell.client.blocking.transport import Transport
     from sandcell.client.options import NotGiven
     from sandcell.command import ExecResult, StreamName
     from sandcell.events import Stderr, Stdout
     from sandcell_container.end import End
 
-__all__ = ["Session", "Sessions"]
+__all__ = ["Session", "Sessions", "session_entries"]
 
 _START_PATIENCE_S = 60.0  # what it may take to end a shell and to start another, by the guest's own limits
 
@@ -116,8 +118,7 @@ class Session:
             max_output=limit,
             stream=on_stdout is not None or on_stderr is not None,
         )
-        request = Request(method="POST", path=path_of("sessions", self.id, "exec"), body=encode_names(body))
-        entries = Follower(self._transport, request, None).entries()
+        entries = session_entries(self._transport, self.id, body)
         result = read_result(self._transport, entries, max_output=limit, callbacks=named)
         if check and not result.ok:
             raise command_failed(result, command)
@@ -196,6 +197,12 @@ class Session:
             repeatable=verb != "restart",
             patience=_START_PATIENCE_S,
         )
+
+
+def session_entries(transport: Transport, session_id: str, body: SessionExec) -> Generator[Followed]:
+    """Return what runs one command of a session and yields what comes of it, up to ENDED. It is interrupted when that is closed."""
+    request = Request(method="POST", path=path_of("sessions", session_id, "exec"), body=encode_names(body))
+    return Follower(transport, request, None).entries()
 
 
 class Sessions:
