@@ -88,6 +88,18 @@ def test_commands_run_as_the_user(sandbox: Sandbox) -> None:
     assert done.exit_code == 3
 
 
+def test_a_session_and_its_process_are_the_users(sandbox: Sandbox) -> None:
+    session = sandbox.create_session("steps")
+    session.exec("cd /tmp; x=1; f() { echo f $x $(id -u) $PWD; }")
+    assert session.exec("f; cat", stdin="typed").stdout == f"f 1 {USER_UID} /tmp\ntyped"
+    cut = session.exec("seq 10000", max_output=500).truncated["stdout"]
+    assert cut.path is not None and sandbox.files.read(cut.path).endswith("\n10000\n")
+    job = session.start_process("f")
+    assert (job.wait(20).code, job.output()) == (0, f"f 1 {USER_UID} /tmp\n")
+    assert session.exec("sleep 50", timeout=0.3).end.state == "kept"
+    session.delete()
+
+
 def test_files_go_both_ways_and_are_the_users(sandbox: Sandbox) -> None:
     content = bytes(range(256))
     sandbox.files.write("data/bytes.bin", content)

@@ -309,6 +309,18 @@ async def test_a_notebook_and_a_program_share_variables(shared: AsyncSandbox) ->
     assert (await shared.run_code("number")).value == 42
 
 
+async def test_a_notebook_and_a_program_share_shells(shared: AsyncSandbox) -> None:
+    async with open_notebook(SANDCELL_SANDBOX=shared.name) as notebook:
+        await notebook.run("%%shell build\ncd /tmp; number=41")
+        session = await shared.session("build")
+        assert (await session.exec("echo $number $PWD; number=42")).stdout == "41 /tmp\n"
+        assert (await notebook.run("%%shell build\necho $number")).text() == "42\n"
+        await session.exec("exit 3")
+        assert (await notebook.run("%%shell build\necho ${number-none}")).text() == "none\n"
+        assert [each.id for each in await shared.sessions() if each.id == "build"] == ["build"]
+    assert (await session.refresh()).starts == 2
+
+
 async def test_a_kernel_that_ends_leaves_what_it_did_not_make(shared: AsyncSandbox) -> None:
     async with open_notebook(SANDCELL_SANDBOX=shared.name) as notebook:
         await notebook.run("left = 1")

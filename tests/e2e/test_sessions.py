@@ -112,6 +112,11 @@ def test_a_timeout_says_whether_the_session_survived(session: Session) -> None:
     assert session.refresh().status == "ended"
 
 
+def test_a_timeout_is_that_of_its_command_alone(session: Session) -> None:
+    assert session.exec("echo first", timeout=0.2).ok
+    assert session.exec("sleep 0.4; echo second").stdout == "second\n"
+
+
 def test_commands_wait_for_each_other(sandbox: Sandbox, session: Session) -> None:
     session.exec("n=0")
 
