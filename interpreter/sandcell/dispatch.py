@@ -164,16 +164,17 @@ class Dispatcher:
         if run is not None:
             self._routes.close(run)
             run.die(death)
-        for each in waiting:
-            each.abort("lost", f"the run before it lost the interpreter: {death.reason}")
+        if death.problem is not None:
+            _refuse_all(waiting, death.problem)
+        else:
+            for each in waiting:
+                each.abort("lost", f"the run before it lost the interpreter: {death.reason}")
         self._abandon_requests(death.reason)
         self._advance()
 
     def on_start_failed(self, problem: SandcellError) -> None:
         """Fail all that waits: another attempt for each would fail as well, one after another."""
-        for run in self._queue.take():
-            run.refuse(problem)
-            run.report(reason=str(problem))
+        _refuse_all(self._queue.take(), problem)
         self._abandon_requests(str(problem))
 
     def _answer_for_kernel(self, asked: Request) -> None:
@@ -269,3 +270,9 @@ class Dispatcher:
         )
         run.refuse(problem)
         run.report(reason=problem.message, aborted=True)
+
+
+def _refuse_all(runs: list[Run], problem: SandcellError) -> None:
+    for run in runs:
+        run.refuse(problem)
+        run.report(reason=str(problem))

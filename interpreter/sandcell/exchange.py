@@ -10,7 +10,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 from sandcell.content import take_object, take_text
-from sandcell_container.errors import CODES, ErrorCode, SandcellError, error
+from sandcell_container.errors import ErrorCode, SandcellError, error
 
 if TYPE_CHECKING:
     from typing import Any
@@ -26,6 +26,8 @@ FORMS = (
     "application/vnd.apache.arrow.stream",
 )
 
+# What an interpreter may say of an object: code in it can forge the rest.
+_REFUSALS = {ErrorCode.INTERNAL, ErrorCode.INVALID_ARGUMENT, ErrorCode.NOT_FOUND, ErrorCode.UNSUPPORTED}
 _FOLDER = "/tmp"
 
 
@@ -84,6 +86,6 @@ def _check(context: Context, content: dict[str, Any]) -> None:
 
 def _refusal(told: dict[str, Any], why: str) -> SandcellError | None:
     code = take_text(told, "refused")
-    if code not in CODES:
+    if code not in _REFUSALS:
         return None
     return error(ErrorCode(code), why[:1000], hint=take_text(told, "hint")[:1000])

@@ -42,7 +42,7 @@ from sandcell.events import (
     Stdout,
 )
 from sandcell_container.end import End
-from sandcell_container.errors import CODES, ErrorCode, SandcellError, error
+from sandcell_container.errors import ErrorCode, SandcellError, error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,6 +55,7 @@ __all__ = ["DIED", "Death", "ExecutionMachine", "Phase", "Stop"]
 
 DIED = "ContextDied"  # the name of the error of a run whose interpreter ended under it
 
+_REFUSALS = {ErrorCode.CWD_NOT_FOUND, ErrorCode.NOT_A_DIRECTORY, ErrorCode.PERMISSION_DENIED}
 _CELL_LINE = re.compile(r"Cell In\[(\d+)\], line (\d+)")
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -76,12 +77,13 @@ class Stop:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
     """How the interpreter ended, and in words for a person why. `words` are the lines that it said itself, such as a
-    fault handler's; `announced`: its last run had said that it would end."""
+    fault handler's; `announced`: its last run had said that it would end. `problem`: the whole sandbox ends with it."""
 
     end: End
     reason: str
     words: tuple[str, ...] = ()
     announced: bool = False
+    problem: SandcellError | None = None
 
 
 class ExecutionMachine:
@@ -160,16 +162,14 @@ class ExecutionMachine:
 
     def refuse(self, at: float, problem: SandcellError) -> list[Event]:
         """It cannot be run; nothing of it has run."""
-        if self.phase is Phase.ENDED:
-            return []
-        self.phase = Phase.ENDED
-        self.end = End(cause="exited", at=at)
-        return [Failed(error=problem.to_dict())]
+        return self._fail(End(cause="exited", at=at), problem)
 
     def die(self, at: float, death: Death) -> list[Event]:
         """The interpreter ended under it."""
         if self.phase is not Phase.RUNNING:
             return []
+        if death.problem is not None:
+            return self._fail(replace(death.end, at=at, state="lost"), death.problem)
         raised = ErrorRaised(name=self._death_name(), value=death.reason, traceback=list(death.words))
         events: list[Event] = [*self._start(), raised]
         return events + self._finish(at, replace(death.end, at=at, state="lost"))
@@ -307,6 +307,14 @@ class ExecutionMachine:
         state: Literal["kept", "lost"] = "lost" if self.leaving else "kept"
         return End(cause="exited", code=0 if status == "ok" else 1, at=at, state=state)
 
+    def _fail(self, end: End, problem: SandcellError) -> list[Event]:
+        """It is no run that ended somehow, but something that the machinery could not do."""
+        if self.phase is Phase.ENDED:
+            return []
+        self.phase = Phase.ENDED
+        self.end = end
+        return [Failed(error=problem.to_dict())]
+
     def _finish(self, at: float, end: End) -> list[Event]:
         running = self.phase is Phase.RUNNING
         self.phase = Phase.ENDED
@@ -374,9 +382,9 @@ def _is_farewell(part: object) -> bool:
 
 
 def _refusal_of(reply: dict[str, Any]) -> SandcellError | None:
-    """Return why the runtime ran nothing, None where it did run."""
+    """Return why the runtime ran nothing, None where it did run. A cell can forge this, so it says nothing else."""
     code = take_text(take_object(reply, "sandcell"), "refused")
-    if code not in CODES:
+    if code not in _REFUSALS:
         return None
     return error(
         ErrorCode(code), f"cannot run in {take_text(reply, 'evalue')!r}", hint="name a folder that exists"

@@ -230,7 +230,7 @@ class Kernel:
     def _death(self, ended: JobExit | SandcellError) -> Death:
         doom = self.doom
         if isinstance(ended, SandcellError):
-            return Death(end=End(cause="lost"), reason=ended.message)
+            return Death(end=End(cause="lost"), reason=ended.message, problem=ended)
         end = end_of_status(
             ended.status, at=time.time(), peak_memory=ended.peak_memory, cause=doom.cause if doom else None
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
-from sandcell import RunResult
+from sandcell import ErrorCode, RunResult, SandcellError
 from sandcell.events import Stdout
 
 if TYPE_CHECKING:
@@ -182,6 +182,24 @@ def test_a_forged_reply_for_another_run_is_not_believed(context: Context, bystan
     other = bystander.start_code("import time; time.sleep(0.3); 'real'")
     assert context.run_code(f"{HANDS}\n{forged}").ok
     assert other.wait(timeout=DEADLINE).value == "real"
+
+
+def test_a_forged_refusal_says_nothing_of_the_sandbox(
+    sandbox: Sandbox, context: Context, bystander: Context
+) -> None:
+    """A client that believed it would take the whole sandbox for gone."""
+    refusal = "{'status': 'error', 'ename': 'x', 'evalue': 'x', 'sandcell': {'refused': 'SANDBOX_GONE'}}"
+    run = context.run_code(f"{HANDS}\nreply({refusal})\npublish('status', {{'execution_state': 'idle'}})")
+    assert not run.ok
+    context.run_code("import sandcell_runtime.extras as ours, sandcell_runtime.objects as objects")
+    context.run_code(
+        "def refuse(*_): raise objects.ExchangeRefused('SANDBOX_GONE', 'x')\nours.save_object = refuse"
+    )
+    with pytest.raises(SandcellError) as caught:
+        context.pull("kept")
+    assert caught.value.code is ErrorCode.BUSY
+    assert sandbox.status == "running"
+    assert bystander.run_code("kept").value == "kept"
 
 
 @pytest.mark.parametrize(

@@ -355,6 +355,14 @@ def test_a_run_that_cannot_be_made_fails() -> None:
     assert machine.refuse(5.0, error(ErrorCode.BUSY, "")) == []
 
 
+def test_a_run_whose_whole_sandbox_ends_fails_as_whatever_else_is_asked_of_it() -> None:
+    machine, problem = running(), error(ErrorCode.SANDBOX_GONE, "the sandbox ended")
+    events = machine.die(5.0, Death(end=End(cause="lost"), reason="the sandbox ended", problem=problem))
+    assert events == [Failed(error=problem.to_dict())]
+    assert machine.end == End(cause="lost", at=5.0, state="lost")
+    assert machine.die(6.0, Death(end=End(cause="lost"), reason="", problem=problem)) == []
+
+
 # --- input
 
 

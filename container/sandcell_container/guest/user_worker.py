@@ -61,6 +61,7 @@ class UserWorker:
 
         Raises:
             Unavailable (UNREACHABLE): the worker died or did not answer; whether the work was done is not known.
+            Gone (SANDBOX_GONE): it died with the sandbox.
             Others: as `Spawner.start`, when it does not start.
         """
         request = json.dumps({"do": verb, **fields}).encode()
@@ -71,6 +72,8 @@ class UserWorker:
                     return await link.ask(request)
             except (TimeoutError, OSError, _Nonsense) as problem:
                 self._drop()
+                if self._spawner.problem is not None:
+                    raise self._spawner.problem from problem
                 raise error(
                     ErrorCode.UNREACHABLE,
                     f"no answer about {what}: {_what_happened(problem, self._deadline_s)}",

@@ -93,6 +93,7 @@ class AsyncExecution:
                     f"the run {self.id} has not ended within {timeout} s",
                     hint="it goes on: wait again, or interrupt it",
                 ) from problem
+            self._transport.heed(problem)
             raise
         return built.result()
 
@@ -135,7 +136,8 @@ async def run_execution(
                     follower.deadline = time.monotonic() + body.timeout + _PATIENCE_S
                 await _tell(transport, run_id, event, built, callbacks)
                 follower.be_patient(_PATIENCE_S)
-    except SandcellError:
+    except SandcellError as problem:
+        transport.heed(problem)
         raise
     except BaseException:
         await _give_up(transport, run_id)

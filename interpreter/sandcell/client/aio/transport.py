@@ -62,7 +62,7 @@ class AsyncTransport:
         self.address = address
         self.reply_timeout = reply_timeout
         self.ended = False
-        """Whether the guest is known to have ended."""
+        """Whether the guest is known to have ended, or to be ending."""
         self.waker: AsyncWaker | None = None
         self._token = token
         self._connect_timeout = connect_timeout
@@ -189,6 +189,11 @@ class AsyncTransport:
         end = await self.waker.ended() if self.waker is not None else None
         return gone(self.address, admitted=admitted, end=end)
 
+    def heed(self, problem: SandcellError) -> SandcellError:
+        """Return an error that the guest told, noting what it says of the guest itself."""
+        self.ended |= problem.code is ErrorCode.SANDBOX_GONE
+        return problem
+
     def close(self) -> None:
         """Close the kept connections; the transport stays usable."""
         while self._kept:
@@ -285,7 +290,7 @@ class AsyncTransport:
             body = b""
         finally:
             answer.close()
-        raise error_of(answer.head.status, body)
+        raise self.heed(error_of(answer.head.status, body))
 
 
 class AsyncAnswer:

@@ -94,6 +94,7 @@ class Execution:
                     f"the run {self.id} has not ended within {timeout} s",
                     hint="it goes on: wait again, or interrupt it",
                 ) from problem
+            self._transport.heed(problem)
             raise
         return built.result()
 
@@ -136,7 +137,8 @@ def run_execution(
                     follower.deadline = time.monotonic() + body.timeout + _PATIENCE_S
                 _tell(transport, run_id, event, built, callbacks)
                 follower.be_patient(_PATIENCE_S)
-    except SandcellError:
+    except SandcellError as problem:
+        transport.heed(problem)
         raise
     except BaseException:
         _give_up(transport, run_id)
