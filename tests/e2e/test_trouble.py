@@ -88,7 +88,8 @@ def test_calls_end_when_a_process_of_the_sandbox_is_killed(doomed: Sandbox, whom
     with pytest.raises(SandcellError) as caught:
         doomed.exec("true")
     assert caught.value.code is ErrorCode.SANDBOX_GONE
-    assert caught.value.details["admitted"] is False
+    # A guest on its way out may still have been there to refuse it.
+    assert caught.value.details["admitted"] in (False, "unknown")
     assert caught.value.details["end"]["signal"] == 9
     assert caught.value.hint
     doomed.close()

@@ -85,7 +85,7 @@ class AsyncExecution:
             async with aclosing(_events(follower)) as events:
                 async for event in events:
                     self._note(event)
-                    built.add(event)
+                    await _add(self._transport, built, event)
         except SandcellError as problem:
             if follower.is_late and isinstance(problem.__cause__, TimeoutError):
                 raise error(
@@ -93,7 +93,6 @@ class AsyncExecution:
                     f"the run {self.id} has not ended within {timeout} s",
                     hint="it goes on: wait again, or interrupt it",
                 ) from problem
-            self._transport.heed(problem)
             raise
         return built.result()
 
@@ -131,13 +130,12 @@ async def run_execution(
     try:
         async with aclosing(_events(follower)) as events:
             async for event in events:
-                built.add(event)
+                await _add(transport, built, event)
                 if isinstance(event, Started) and isinstance(body.timeout, float):
                     follower.deadline = time.monotonic() + body.timeout + _PATIENCE_S
                 await _tell(transport, run_id, event, built, callbacks)
                 follower.be_patient(_PATIENCE_S)
-    except SandcellError as problem:
-        transport.heed(problem)
+    except SandcellError:
         raise
     except BaseException:
         await _give_up(transport, run_id)
@@ -154,6 +152,15 @@ async def _events(follower: AsyncFollower) -> AsyncGenerator[Event]:
             event = event_of(entry, cursor.epoch)
             if event is not None:
                 yield event
+
+
+async def _add(transport: AsyncTransport, built: RunBuilder, event: Event) -> None:
+    try:
+        built.add(event)
+    except (
+        SandcellError
+    ) as problem:  # the news that the run could not be made, or that the sandbox ended under it
+        raise await transport.heed(problem, admitted=True) from None
 
 
 async def _tell(

@@ -106,7 +106,7 @@ async def read_entries(
     while chunk := await _next_chunk(transport, answer, deadline()):
         for entry in decoder.feed(chunk):
             if entry.kind == Kind.ERROR:
-                raise transport.heed(error_of(answer.head.status, entry.data))
+                raise await transport.heed(error_of(answer.head.status, entry.data), admitted=True)
             yield Followed(entry, Cursor(epoch, entry.seq, entry.offset))
 
 

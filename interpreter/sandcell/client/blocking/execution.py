@@ -86,7 +86,7 @@ class Execution:
             with closing(_events(follower)) as events:
                 for event in events:
                     self._note(event)
-                    built.add(event)
+                    _add(self._transport, built, event)
         except SandcellError as problem:
             if follower.is_late and isinstance(problem.__cause__, TimeoutError):
                 raise error(
@@ -94,7 +94,6 @@ class Execution:
                     f"the run {self.id} has not ended within {timeout} s",
                     hint="it goes on: wait again, or interrupt it",
                 ) from problem
-            self._transport.heed(problem)
             raise
         return built.result()
 
@@ -132,13 +131,12 @@ def run_execution(
     try:
         with closing(_events(follower)) as events:
             for event in events:
-                built.add(event)
+                _add(transport, built, event)
                 if isinstance(event, Started) and isinstance(body.timeout, float):
                     follower.deadline = time.monotonic() + body.timeout + _PATIENCE_S
                 _tell(transport, run_id, event, built, callbacks)
                 follower.be_patient(_PATIENCE_S)
-    except SandcellError as problem:
-        transport.heed(problem)
+    except SandcellError:
         raise
     except BaseException:
         _give_up(transport, run_id)
@@ -155,6 +153,15 @@ def _events(follower: Follower) -> Generator[Event]:
             event = event_of(entry, cursor.epoch)
             if event is not None:
                 yield event
+
+
+def _add(transport: Transport, built: RunBuilder, event: Event) -> None:
+    try:
+        built.add(event)
+    except (
+        SandcellError
+    ) as problem:  # the news that the run could not be made, or that the sandbox ended under it
+        raise transport.heed(problem, admitted=True) from None
 
 
 def _tell(transport: Transport, run_id: str, event: Event, built: RunBuilder, callbacks: Callbacks) -> None:

@@ -107,7 +107,7 @@ def read_entries(
     while chunk := _next_chunk(transport, answer, deadline()):
         for entry in decoder.feed(chunk):
             if entry.kind == Kind.ERROR:
-                raise transport.heed(error_of(answer.head.status, entry.data))
+                raise transport.heed(error_of(answer.head.status, entry.data), admitted=True)
             yield Followed(entry, Cursor(epoch, entry.seq, entry.offset))
 
 

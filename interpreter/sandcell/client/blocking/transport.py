@@ -190,9 +190,10 @@ class Transport:
         end = self.waker.ended() if self.waker is not None else None
         return gone(self.address, admitted=admitted, end=end)
 
-    def heed(self, problem: SandcellError) -> SandcellError:
-        """Return an error that the guest told, noting what it says of the guest itself."""
-        self.ended |= problem.code is ErrorCode.SANDBOX_GONE
+    def heed(self, problem: SandcellError, *, admitted: Admitted) -> SandcellError:
+        """Return an error that the guest told; one that it told while it ended says how, as if it had been too late to."""
+        if problem.code is ErrorCode.SANDBOX_GONE:
+            return self.lost(admitted=admitted)
         return problem
 
     def close(self) -> None:
@@ -291,7 +292,7 @@ class Transport:
             body = b""
         finally:
             answer.close()
-        raise self.heed(error_of(answer.head.status, body))
+        raise self.heed(error_of(answer.head.status, body), admitted="unknown")
 
 
 class Answer:
