@@ -227,7 +227,10 @@ class Sessions:
         return found
 
     async def get_or_create(self, session_id: str) -> Session:
-        """Return the live session of this id: made where there is none, restarted where it has ended. Raises as `create`."""
+        """Return the live session of this id: made where there is none, restarted where it has ended.
+
+        Raises as `create`.
+        """
         session = await self.create(session_id)
         if session.ended:
             await session.restart()

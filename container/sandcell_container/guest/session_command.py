@@ -89,7 +89,8 @@ def command_journal(order: CommandOrder, epoch: str, *, memory: int, disk: int) 
 
 class SessionCommand:
     """One command. Its journal ends with ENDED, a CommandEnd as JSON, or with ERROR when it could not be run at all, an
-    error body as JSON; output of background jobs may follow, marked LATE. `end.state` is "lost" when the session ended with it."""
+    error body as JSON; output of background jobs may follow, marked LATE. `end.state` is "lost" when the session ended
+    with it. `cuts` are known when it has ended."""
 
     def __init__(self, order: CommandOrder, journal: Journal, store: SpillStore, spill_dir: str) -> None:
         loop = asyncio.get_running_loop()
@@ -135,8 +136,10 @@ class SessionCommand:
             raise self.refusal
 
     def interrupt(self) -> None:
-        """Interrupt it as ^C would when it runs, take it from the queue when it waits. One that goes on for the grace is
-        killed with the session."""
+        """Interrupt it as ^C would when it runs, take it from the queue when it waits.
+
+        One that goes on for the grace is killed with the session.
+        """
         self.end_by("interrupted")
 
     async def cancel(self) -> None:

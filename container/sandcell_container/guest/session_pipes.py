@@ -27,8 +27,10 @@ _LAST_BYTES = 4096
 
 
 class SessionPipes:
-    """Output goes to the command that it was given to last, also after its end. `last_output` are the last bytes of both
-    streams since then."""
+    """Output goes to the command that it was given to last, also after its end.
+
+    `last_output` are the last bytes of both streams since then.
+    """
 
     def __init__(self) -> None:
         self.last_output = b""

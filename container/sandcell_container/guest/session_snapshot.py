@@ -1,8 +1,8 @@
-"""The state of a session as a script that another bash begins with: what the session's own bash says of it, and nothing else.
+"""The state of a session as a script that another bash begins with: what the session's own bash says of it, no more.
 
-Bash writes it, as the user, into a file; a descriptor with the same bytes is what the other bash reads, so nothing that
-changes the file later changes the snapshot. It holds the folder, options, functions, aliases, variables and the umask; traps, jobs
-and open files are the session's alone.
+Bash writes it, as the user, into a file; a descriptor with the same bytes is what the other bash reads, so nothing
+that changes the file later changes the snapshot. It holds the folder, options, functions, aliases, variables and the
+umask; traps, jobs and open files are the session's alone.
 """
 
 from __future__ import annotations

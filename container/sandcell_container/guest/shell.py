@@ -179,7 +179,8 @@ class Shell:
         before = await self.job.forks()
         self.job.signal(signal.SIGINT, "group")
         there = await self.job.forks()  # requests are answered in order: now the signal has been sent
-        self._report()  # the signal may have hit a line that reports, which is then dropped
+        if self._round.order is not None:
+            self._report()  # the signal may have hit a line that reports, which is then dropped
         return Interrupt(
             there=frozenset(each.pid for each in before),
             young=frozenset(each.pid for each in (*before, *there) if each.is_forked),
@@ -188,8 +189,8 @@ class Shell:
     async def is_overlooked(self, sent: Interrupt) -> bool:
         """Tell whether bash, or a child of it, has not taken an interrupt for what it was.
 
-        A child of bash that has not become its program yet takes SIGINT for bash's own and drops it; bash itself, when it
-        is just forking. So there is a program that was none, or a process that bash has forked since then.
+        A child of bash that has not become its program yet takes SIGINT for bash's own and drops it; bash itself, when
+        it is just forking. So there is a program that was none, or a process that bash has forked since then.
         """
         now = await self.job.forks()
         bashes = {self.job.pid, *(each.pid for each in now if each.is_forked)}

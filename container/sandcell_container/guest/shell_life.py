@@ -47,7 +47,7 @@ class LifeSettings(Protocol):
 
 
 class ShellLife:
-    """See the module. `end` is how bash ended, None while it lives. `input_dir` is where the inputs of commands are kept."""
+    """See the module. `end` is how bash ended, None while it lives. The inputs of commands are kept in `input_dir`."""
 
     def __init__(
         self,
@@ -203,8 +203,8 @@ class ShellLife:
     async def _interrupt(self, finish: asyncio.Future[Finish | None]) -> None:
         """Interrupt the command; after the grace, kill the shell with all that is in it.
 
-        Bash may overlook a SIGINT. Nothing tells of that, so it is looked for, more and more seldom; then it is sent again.
-        A program that takes its time to end is sent one alone.
+        Bash may overlook a SIGINT. Nothing tells of that, so it is looked for, more and more seldom; then it is sent
+        again. A program that takes its time to end is sent one alone.
         """
         job, pause_s = self._shell.job, _FIRST_LOOK_S
         try:

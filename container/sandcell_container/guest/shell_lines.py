@@ -1,8 +1,9 @@
 """What is said to a bash that takes commands as data, and what it answers. Pure: bytes in, bytes out.
 
-Lines of ours go to bash's standard input, a socket; so do plans, values and commands, which `read` takes from there up
-to a NUL. `shell` says why it is done so. A plan is text of ours that bash runs between reading and running a command: it reads
-values of its own. The only words from outside in any line are names of variables, and they are checked here.
+Lines of ours go to bash's standard input, a socket; so do plans, values and commands, which `read` takes from there
+up to a NUL. `shell` says why it is done so. A plan is text of ours that bash runs between reading and running a
+command: it reads values of its own. The only words from outside in any line are names of variables, and they are
+checked here.
 
 `\\builtin`: neither an alias nor a function of the user's can stand in between.
 """
@@ -47,8 +48,8 @@ __all__ = [
 class ShellOrder:
     """One command as bytes without NUL, and what holds for it.
 
-    `cwd`, `env` and `stdin` (the path of a file) are for this command alone; of `cwd` and `env` stays what the command itself has changed.
-    `lasting` are variables for the session. A value of None takes the variable away.
+    `cwd`, `env` and `stdin` (the path of a file) are for this command alone; of `cwd` and `env` stays what the command
+    itself has changed. `lasting` are variables for the session. A value of None takes the variable away.
     """
 
     command: bytes

@@ -88,7 +88,7 @@ class AsyncSession:
         on_stdout: Callable[[str], object] | None = None,
         on_stderr: Callable[[str], object] | None = None,
     ) -> ExecResult:
-        """Run one line of shell in its turn and return its output; `end.state` says whether the shell was "lost" with it.
+        """Run one line of shell in its turn and return its output; `end.state` says whether the shell was "lost".
 
         `cwd`, from the session's folder where it is relative, and `env`, where None takes a variable away, hold for
         this command; afterwards all is as before, but for what the command itself has changed. `stdin` is what it may
@@ -201,7 +201,10 @@ class AsyncSession:
 def session_entries(
     transport: AsyncTransport, session_id: str, body: SessionExec
 ) -> AsyncGenerator[Followed]:
-    """Return what runs one command of a session and yields what comes of it, up to ENDED. It is interrupted when that is closed."""
+    """Return what runs one command of a session and yields what comes of it, up to ENDED.
+
+    It is interrupted when that is closed.
+    """
     request = Request(method="POST", path=path_of("sessions", session_id, "exec"), body=encode_names(body))
     return AsyncFollower(transport, request, None).entries()
 
