@@ -8,11 +8,13 @@ from hypothesis import settings
 
 
 def pytest_configure() -> None:
-    """Take SIGINT as a terminal has it: a background job of a shell ignores it, and so would all that tests start.
+    """Take signals as a terminal has them: a background job of a shell ignores SIGINT, one of nohup SIGHUP, and so
+    would all that tests start.
 
     No example of a property has a deadline of its own.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     # A machine that is busy with other things says nothing about what is tested.
     settings.register_profile("patient", deadline=None)
     settings.load_profile("patient")
