@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from itertools import takewhile
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["Cut", "HeadTail"]
 
@@ -15,6 +19,9 @@ _SLACK = 4  # a line is not split if that costs at most one part in this many of
 _BLOCK = (
     2**12
 )  # small pieces are joined up to this size, so a byte a piece costs no more memory than its size
+
+
+_PIECE = 2**16  # at least so many bytes are given out at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,18 +43,22 @@ class Cut:
 
 
 class HeadTail:
-    """Takes a stream of bytes and keeps at most `bound` of them: all while they fit, else head and tail."""
+    """Takes a stream of bytes and keeps at most `bound` of them: all while they fit, else head and tail.
+
+    Pieces are kept as they come, and looked at only where they are dropped: most outputs are small, or wanted whole.
+    """
 
     def __init__(self, bound: int) -> None:
         if bound < 1:
             raise ValueError(f"bound={bound} has to be above zero")
         self.bound = bound
+        self.total = 0
         self._part = int(bound * _SHARE)
-        self._head = bytearray()
+        self._head: deque[bytes] = deque()
+        self._head_size = 0
         self._tail: deque[bytes] = deque()
         self._tail_size = 0
-        self._lines = 0
-        self.total = 0
+        self._dropped_lines = 0
 
     @property
     def is_cut(self) -> bool:
@@ -57,48 +68,64 @@ class HeadTail:
     def feed(self, chunk: bytes) -> None:
         """Take the next bytes."""
         self.total += len(chunk)
-        self._lines += chunk.count(b"\n")
-        room = self._part - len(self._head)
+        room = self._part - self._head_size
         if room > 0:
-            self._head += chunk[:room]
+            _add(self._head, chunk[:room])
+            self._head_size += min(room, len(chunk))
             chunk = chunk[room:]
         if chunk:
             self._keep(chunk)
 
-    def held(self) -> bytes:
-        """Return all that is kept, head and tail together; while nothing is cut that is all that came."""
-        return bytes(self._head) + b"".join(self._tail)
+    def pieces(self) -> Iterator[bytes]:
+        """Yield all that came, while nothing is cut, in pieces of some size."""
+        group, size = list[bytes](), 0
+        for piece in (*self._head, *self._tail):
+            group.append(piece)
+            size += len(piece)
+            if size >= _PIECE:
+                yield b"".join(group)
+                group, size = [], 0
+        if group:
+            yield b"".join(group)
 
     def finish(self) -> Cut:
         """Return what is left: cut at ends of lines where one is near, else between UTF-8 code points."""
-        tail = b"".join(self._tail)
         if not self.is_cut:
-            return Cut(
-                head=bytes(self._head) + tail, tail=b"", gap_bytes=0, gap_lines=0, total_bytes=self.total
-            )
-        head = _end_well(bytes(self._head))
-        tail = _begin_well(tail[max(len(tail) - self._part, 0) :])
+            whole = b"".join((*self._head, *self._tail))
+            return Cut(head=whole, tail=b"", gap_bytes=0, gap_lines=0, total_bytes=self.total)
+        kept_head, kept_tail = b"".join(self._head), b"".join(self._tail)
+        head = _end_well(kept_head)
+        tail = _begin_well(kept_tail[max(len(kept_tail) - self._part, 0) :])
         return Cut(
             head=head,
             tail=tail,
             gap_bytes=self.total - len(head) - len(tail),
-            gap_lines=self._lines - head.count(b"\n") - tail.count(b"\n"),
+            gap_lines=self._dropped_lines + _lines(kept_head, kept_tail) - _lines(head, tail),
             total_bytes=self.total,
         )
 
     def _keep(self, chunk: bytes) -> None:
         room = self.bound - self._part
-        if len(chunk) >= room:
-            self._tail.clear()
-            self._tail_size = 0
+        if len(chunk) > room:
+            self._dropped_lines += chunk.count(b"\n", 0, len(chunk) - room)
             chunk = chunk[-room:]
-        if self._tail and len(self._tail[-1]) + len(chunk) <= _BLOCK:
-            self._tail[-1] += chunk
-        else:
-            self._tail.append(chunk)
+        _add(self._tail, chunk)
         self._tail_size += len(chunk)
         while self._tail_size - len(self._tail[0]) >= room:
-            self._tail_size -= len(self._tail.popleft())
+            dropped = self._tail.popleft()
+            self._tail_size -= len(dropped)
+            self._dropped_lines += dropped.count(b"\n")
+
+
+def _add(pieces: deque[bytes], chunk: bytes) -> None:
+    if pieces and len(pieces[-1]) + len(chunk) <= _BLOCK:
+        pieces[-1] += chunk
+    else:
+        pieces.append(chunk)
+
+
+def _lines(*parts: bytes) -> int:
+    return sum(part.count(b"\n") for part in parts)
 
 
 def _end_well(head: bytes) -> bytes:

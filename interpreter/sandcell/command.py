@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import codecs
+import reprlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
@@ -14,6 +17,8 @@ from sandcell_container.frames import Kind
 from sandcell_container.headtail import HeadTail
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from sandcell_container.errors import SandcellError
     from sandcell_container.frames import Entry
 
@@ -25,7 +30,7 @@ _STREAMS: dict[int, StreamName] = {Kind.STDOUT: "stdout", Kind.STDERR: "stderr"}
 _decode_end = msgspec.json.Decoder(CommandEnd).decode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class ExecResult:
     """What a command wrote and how it ended. Durations and CPU times in seconds.
 
@@ -35,8 +40,6 @@ class ExecResult:
     processes of its tree that had to be ended. `usage`: cpu_user and cpu_system.
     """
 
-    stdout: str
-    stderr: str
     stdout_bytes: bytes
     stderr_bytes: bytes
     exit_code: int | None
@@ -46,6 +49,18 @@ class ExecResult:
     leftovers: int = 0
     truncated: dict[str, Truncation] = field(default_factory=dict[str, Truncation])
     usage: dict[str, float] = field(default_factory=dict[str, float])
+    cut_at: Mapping[str, int] = field(default_factory=dict[str, int])
+    """By stream, how many of its bytes came before what was cut."""
+
+    # Made when they are asked for: who wants bytes does not pay for text.
+
+    @cached_property
+    def stdout(self) -> str:
+        return self._text("stdout", self.stdout_bytes)
+
+    @cached_property
+    def stderr(self) -> str:
+        return self._text("stderr", self.stderr_bytes)
 
     @property
     def ok(self) -> bool:
@@ -54,6 +69,27 @@ class ExecResult:
     @property
     def timed_out(self) -> bool:
         return self.end.cause == "timeout"
+
+    def __repr__(self) -> str:
+        how = f"exit_code={self.exit_code}" if self.signal is None else f"signal={self.signal}"
+        said = "".join(
+            f", {name}={reprlib.repr(text)}"
+            for name, text in (("stdout", self.stdout), ("stderr", self.stderr))
+            if text
+        )
+        return f"ExecResult({self.end.cause}, {how}{said})"
+
+    def _text(self, name: StreamName, data: bytes) -> str:
+        cut = self.truncated.get(name)
+        if cut is None:
+            return data.decode(errors="replace")
+        at = self.cut_at.get(name, len(data))
+        head, tail = data[:at].decode(errors="replace"), data[at:].decode(errors="replace")
+        where = f"; the whole is in {cut.path}" if cut.path else ""
+        lost = f"{cut.bytes} bytes, {cut.lines} lines" if cut.bytes else "some output"
+        note = f"[... {lost} left out{where} ...]"
+        gap = "" if not head or head.endswith("\n") else "\n"
+        return f"{head}{gap}{note}\n{tail}"
 
 
 def command_failed(result: ExecResult, shown: str) -> SandcellError:
@@ -75,11 +111,13 @@ def command_failed(result: ExecResult, shown: str) -> SandcellError:
 class CommandOutput:
     """Takes the entries of a command in order and becomes its result.
 
-    Of what comes uncut it keeps at most `max_output` bytes of each stream: the head and the tail.
+    Of what comes uncut it keeps at most `max_output` bytes of each stream: the head and the tail. `heard` are the
+    streams that somebody listens to.
     """
 
-    def __init__(self, *, max_output: int) -> None:
+    def __init__(self, *, max_output: int, heard: Collection[StreamName] = ("stdout", "stderr")) -> None:
         self._kept: dict[StreamName, _Kept] = {"stdout": _Kept(max_output), "stderr": _Kept(max_output)}
+        self._heard = heard
         self._end: CommandEnd | None = None
 
     def add(self, entry: Entry) -> tuple[StreamName, str] | None:
@@ -93,11 +131,14 @@ class CommandOutput:
         if entry.kind == Kind.GAP:
             self._gap(entry)
         name = _STREAMS.get(entry.kind)
-        return (name, self._kept[name].add(entry.data)) if name else None
+        if name is None:
+            return None
+        self._kept[name].add(entry.data)
+        return (name, self._kept[name].text_of(entry.data)) if name in self._heard else None
 
     def rest(self) -> list[tuple[StreamName, str]]:
         """Return what was held back when the streams ended."""
-        found: list[tuple[StreamName, str]] = [(name, kept.rest()) for name, kept in self._kept.items()]
+        found: list[tuple[StreamName, str]] = [(name, self._kept[name].rest()) for name in self._heard]
         return [each for each in found if each[1]]
 
     @property
@@ -109,12 +150,9 @@ class CommandOutput:
         assert self._end is not None
         end = self._end
         streams = {name: kept.finish(end.truncated.get(name)) for name, kept in self._kept.items()}
-        out, err = streams["stdout"], streams["stderr"]
         return ExecResult(
-            stdout=out.text,
-            stderr=err.text,
-            stdout_bytes=out.head + out.tail,
-            stderr_bytes=err.head + err.tail,
+            stdout_bytes=streams["stdout"].data,
+            stderr_bytes=streams["stderr"].data,
             exit_code=end.exit_code,
             signal=end.signal,
             end=end.end,
@@ -122,6 +160,7 @@ class CommandOutput:
             leftovers=end.leftovers,
             truncated={name: each.cut for name, each in streams.items() if each.cut},
             usage=end.usage,
+            cut_at={name: len(each.head) for name, each in streams.items() if each.cut},
         )
 
     def _gap(self, entry: Entry) -> None:
@@ -141,8 +180,10 @@ class _Kept:
         self._gap: Truncation | None = None
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
-    def add(self, data: bytes) -> str:
+    def add(self, data: bytes) -> None:
         (self._before if self._gap is None else self._behind).feed(data)
+
+    def text_of(self, data: bytes) -> str:
         return self._decoder.decode(data)
 
     def rest(self) -> str:
@@ -178,12 +219,5 @@ class _Stream(NamedTuple):
     cut: Truncation | None
 
     @property
-    def text(self) -> str:
-        head, tail = self.head.decode(errors="replace"), self.tail.decode(errors="replace")
-        if self.cut is None:
-            return head
-        where = f"; the whole is in {self.cut.path}" if self.cut.path else ""
-        lost = f"{self.cut.bytes} bytes, {self.cut.lines} lines" if self.cut.bytes else "some output"
-        note = f"[... {lost} left out{where} ...]"
-        gap = "" if not head or head.endswith("\n") else "\n"
-        return f"{head}{gap}{note}\n{tail}"
+    def data(self) -> bytes:
+        return self.head + self.tail

@@ -79,7 +79,7 @@ def test_a_file_that_cannot_be_made_is_not_named(tmp_path: Path) -> None:
     kept = kept_by(store, tmp_path / "out")
     kept.take(b"x" * 20, Resumed())
     store.answer()
-    said = kept.finish()[1]
+    said = kept.finish()
     assert said is not None and said.path is None and said.total_bytes == 20
 
 
@@ -87,5 +87,5 @@ def test_without_a_store_nothing_waits() -> None:
     kept = KeptOutput("stderr", Kind.STDERR, 10)
     kept.take(b"x" * 20, Resumed())
     assert not kept.is_waiting
-    said = kept.finish()[1]
+    said = kept.finish()
     assert said is not None and said.path is None

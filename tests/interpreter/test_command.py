@@ -100,3 +100,16 @@ def test_a_failed_command_says_how(facts: dict[str, Any], words: str) -> None:
     assert problem.result is result
     assert words in problem.message
     assert not result.ok
+
+
+def test_a_result_shows_how_it_ended_and_the_beginning_of_what_was_said() -> None:
+    result = result_of(entry(Kind.STDOUT, b"x" * 1000), ended())
+    assert repr(result).startswith("ExecResult(exited, exit_code=0, stdout='xxx")
+    assert len(repr(result)) < 100
+
+
+def test_text_is_made_only_of_streams_that_somebody_hears() -> None:
+    output = CommandOutput(max_output=10, heard=["stderr"])
+    assert output.add(entry(Kind.STDOUT, b"out")) is None
+    assert output.add(entry(Kind.STDERR, b"err\xc3")) == ("stderr", "err")
+    assert output.rest() == [("stderr", "\ufffd")]

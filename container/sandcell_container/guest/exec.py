@@ -244,7 +244,7 @@ class Exec:
     def _append_kept(self, output: _Output) -> None:
         if output.kept is None:
             return
-        said = output.kept.finish()[1] if self._stream else output.kept.finish_into(self.journal)
+        said = output.kept.finish() if self._stream else output.kept.finish_into(self.journal)
         if said is not None:
             self.cuts[output.name] = said
 

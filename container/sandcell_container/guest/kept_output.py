@@ -49,26 +49,28 @@ class KeptOutput:
         self._held.append(data)
         spill.open_soon(lambda: self._begin_spill(spill, resume))
 
-    def finish(self) -> tuple[Cut, Truncation | None]:
-        """End the file and return what is kept, and what is told of the cut where there is one. Not while it is waiting."""
-        path = self._spill.finish() if self._spill is not None else None
-        cut = self._kept.finish()
-        if not cut.is_cut:
-            return cut, None
-        said = Truncation(bytes=cut.gap_bytes, lines=cut.gap_lines, total_bytes=cut.total_bytes, path=path)
-        return cut, said
+    def finish(self) -> Truncation | None:
+        """End the file, and return what is told of the cut where there is one. Not while it is waiting."""
+        return self._truncation(self._kept.finish()) if self._kept.is_cut else None
 
     def finish_into(self, journal: Journal) -> Truncation | None:
         """As `finish`, and append what is kept: all, or head, GAP and tail."""
-        cut, said = self.finish()
+        if not self._kept.is_cut:
+            for piece in self._kept.pieces():
+                journal.append(self._kind, piece)
+            return None
+        cut = self._kept.finish()
         if cut.head:
             journal.append(self._kind, cut.head)
-        if said is not None:
-            gap = {"stream": self.name, "bytes": said.bytes, "lines": said.lines, "entries": 0}
-            journal.append(Kind.GAP, json.dumps(gap).encode())
-            if cut.tail:
-                journal.append(self._kind, cut.tail)
-        return said
+        gap = {"stream": self.name, "bytes": cut.gap_bytes, "lines": cut.gap_lines, "entries": 0}
+        journal.append(Kind.GAP, json.dumps(gap).encode())
+        if cut.tail:
+            journal.append(self._kind, cut.tail)
+        return self._truncation(cut)
+
+    def _truncation(self, cut: Cut) -> Truncation:
+        path = self._spill.finish() if self._spill is not None else None
+        return Truncation(bytes=cut.gap_bytes, lines=cut.gap_lines, total_bytes=cut.total_bytes, path=path)
 
     def _keep(self, data: bytes) -> None:
         self._kept.feed(data)
@@ -78,7 +80,8 @@ class KeptOutput:
     def _begin_spill(self, spill: Spill, resume: Callable[[], None]) -> None:
         """The file is there, or cannot be: all that came so far goes into it, as nothing of that was cut yet."""
         self._is_waiting, self._is_spilled = False, True
-        spill.write(self._kept.held())
+        for piece in self._kept.pieces():
+            spill.write(piece)
         held, self._held = self._held, []
         for data in held:
             self._keep(data)

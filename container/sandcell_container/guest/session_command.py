@@ -212,7 +212,7 @@ class SessionCommand:
         self._ended.exception()  # who asks is told; nobody has to ask
 
     def _let_go(self, kept: KeptOutput) -> Truncation | None:
-        return kept.finish()[1] if self.order.stream else kept.finish_into(self.journal)
+        return kept.finish() if self.order.stream else kept.finish_into(self.journal)
 
     def _close(self, kind: Kind, data: bytes) -> None:
         self._stop_timer()

@@ -16,7 +16,7 @@ import sys
 import time
 from enum import Enum
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tornado.iostream import IOStream, UnsatisfiableReadError
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from sandcell_container.errors import SandcellError
 
-__all__ = ["Connections", "GuestStream", "Phase", "stream_of"]
+__all__ = ["Connections", "GuestStream", "Phase", "Shortcut", "stream_of"]
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +39,8 @@ _BURST = 128  # connections that are accepted in one turn of the loop
 _LOOKS = 4  # times that a half request is looked at before it has taken too long
 _LINGER_S = 1.0
 _CHUNK = 2**16
+_SEND_BUFFER = 2**20  # as much of that as the system grants: long answers then take fewer turns
+_MOST_HELD = 2**16  # bytes that may come behind a request before it is answered
 _PAUSE_S = 1.0  # until the next try to accept, when no descriptor is left and no connection idle
 _TORNADOS_400 = b"HTTP/1.1 400 Bad Request\r\n\r\n"
 
@@ -52,6 +54,14 @@ _KEEPALIVE = (
 )
 
 
+class Shortcut(Protocol):
+    """A way to answer some requests without tornado."""
+
+    def take(self, request: bytes, stream: GuestStream) -> asyncio.Task[None] | None:
+        """Return what answers a request that has come in one piece, and then calls `stream.resume`; None leaves it."""
+        ...
+
+
 class Phase(Enum):
     """What a connection owes us."""
 
@@ -59,6 +69,7 @@ class Phase(Enum):
     HEAD = "the rest of a head"
     BODY = "the rest of a body"
     SERVED = "nothing: it is being answered, or is no HTTP any more"
+    SHORT = "nothing: it is being answered by a short cut"
 
 
 class GuestStream(IOStream):
@@ -70,6 +81,8 @@ class GuestStream(IOStream):
         self.since = time.monotonic()
         self._connections = connections
         self._has_answered = False
+        self._held = bytearray()  # what has come and is not for tornado yet
+        self._task: asyncio.Task[None] | None = None
 
     @property
     def is_owing(self) -> bool:
@@ -93,6 +106,16 @@ class GuestStream(IOStream):
             self._connections.linger(copy)
         super().close()
 
+    def resume(self, rest: bytes) -> None:
+        """The short cut is over; tornado takes `rest`, and what has come since."""
+        self._task = None
+        if self.closed():
+            return
+        self.phase, self.since, self._has_answered = Phase.IDLE, time.monotonic(), False
+        self._held[:0] = rest
+        if self._held:
+            self._handle_read()  # it waits for a head, and nothing else would tell it that there are bytes again
+
     # what tornado calls
 
     def read_until_regex(self, regex: bytes, max_bytes: int | None = None) -> Awaitable[bytes]:
@@ -108,7 +131,14 @@ class GuestStream(IOStream):
         return super().read_bytes(num_bytes, partial)
 
     def read_from_fd(self, buf: bytearray | memoryview) -> int | None:
-        count = super().read_from_fd(buf)
+        if self._held and self.phase is not Phase.SHORT:
+            count: int | None = min(len(self._held), len(buf))
+            buf[:count] = self._held[:count]
+            del self._held[:count]
+        else:
+            count = super().read_from_fd(buf)
+            if count and self._is_short_cut(buf, count):
+                return None
         if count and self.phase is not Phase.SERVED:
             if self.phase is Phase.IDLE:
                 self.phase = Phase.HEAD
@@ -116,6 +146,20 @@ class GuestStream(IOStream):
                 return count  # a head has one deadline, however it trickles in
             self._note()
         return count
+
+    def _is_short_cut(self, buf: bytearray | memoryview, count: int) -> bool:
+        """Take what came away from tornado: a request for the short cut, or what comes behind one that is not answered yet."""
+        if self.phase is Phase.SHORT:
+            self._held += buf[:count]
+            if len(self._held) > _MOST_HELD:
+                self.close()
+            return True
+        if self.phase is not Phase.IDLE or self._connections.shortcut is None:
+            return False
+        self._task = self._connections.shortcut.take(bytes(buf[:count]), self)
+        if self._task is not None:
+            self.phase = Phase.SHORT
+        return self._task is not None
 
     def write(self, data: bytes | memoryview) -> asyncio.Future[None]:
         if data == _TORNADOS_400:
@@ -126,6 +170,9 @@ class GuestStream(IOStream):
 
     def close(self, exc_info: Any = False) -> None:  # noqa: FBT002 -- tornado's
         self._connections.forget(self)
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
         if isinstance(exc_info, UnsatisfiableReadError) and not self.closed():
             self.refuse(_head_too_long())
         super().close(exc_info)
@@ -145,10 +192,20 @@ class Connections:
     """Accepts on `listener` and hands to `server`. A context manager over the running loop; leaving it stops accepting.
 
     At most `most` at once: for one more the one that has been idle longest is closed, and where none is idle it is
-    RATE_LIMITED. One that is silent in the middle of a request for `patience` seconds is WAIT_TIMEOUT.
+    RATE_LIMITED. One that is silent in the middle of a request for `patience` seconds is WAIT_TIMEOUT. `shortcut`
+    answers what it takes.
     """
 
-    def __init__(self, listener: socket.socket, server: HTTPServer, *, most: int, patience: float) -> None:
+    def __init__(
+        self,
+        listener: socket.socket,
+        server: HTTPServer,
+        *,
+        most: int,
+        patience: float,
+        shortcut: Shortcut | None = None,
+    ) -> None:
+        self.shortcut = shortcut
         self._listener = listener
         self._server = server
         self._most = most
@@ -246,6 +303,7 @@ class Connections:
         if connection.family != socket.AF_UNIX:
             for option in _KEEPALIVE:
                 connection.setsockopt(*option)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
         stream = GuestStream(connection, self)
         self._streams.add(stream)
         self._server.handle_stream(stream, address)

@@ -97,7 +97,7 @@ class FedExecHandler(ExecHandler):
         if self._is_read or self._is_answered or not isinstance(chunk, bytes | None):
             return super().finish(chunk)
         self._is_answered = True
-        if not self._headers_written:
+        if not self.headers_written:
             self.set_header("Content-Length", len(chunk or b""))
         if chunk:
             self.write(chunk)

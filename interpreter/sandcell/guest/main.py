@@ -29,6 +29,7 @@ from sandcell.guest.former import RESTARTED
 from sandcell.guest.fronts import Fronts, Rooms
 from sandcell.guest.leases import LOST_SPAWNER, Leases, end_for
 from sandcell.guest.processes import Processes
+from sandcell.guest.quick_exec import QuickExec
 from sandcell.guest.session_room import SessionRoom
 from sandcell.guest.state import Guest
 from sandcell.starter import KernelStarter, PlainStarter
@@ -209,7 +210,9 @@ async def _listen(guest: Guest, listener: socket.socket) -> str:
     config = guest.config
     most = min(config.max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _SHARE_OF_FILES)
     try:
-        with Connections(listener, server, most=most, patience=config.request_timeout):
+        with Connections(
+            listener, server, most=most, patience=config.request_timeout, shortcut=QuickExec(guest)
+        ):
             log.info("serving sandbox=%s", guest.boot.sandbox_id)
             reason = await guest.leases.over()
             for _ in range(_TURNS_TO_REFUSE):

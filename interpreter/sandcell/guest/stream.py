@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import socket
 from typing import TYPE_CHECKING, NamedTuple
 
 from tornado.http1connection import HTTP1Connection
@@ -32,7 +31,6 @@ EVENT_STREAM = "text/event-stream"
 
 HEAD_AFTER_S = 0.05
 _LARGE = 2**16
-_SEND_BUFFER = 2**20  # as far as the system allows it: fewer turns for each large piece
 
 _BINARY = {Kind.STDOUT, Kind.STDERR, Kind.MESSAGE}
 
@@ -134,8 +132,6 @@ async def _write(handler: ApiHandler, parts: list[bytes]) -> None:
         handler.write(b"".join(parts))
         await handler.flush()
         return
-    if stream.socket is not None:  # it is, once it was closed: then writing says so
-        stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
     stream.write(b"%x\r\n" % size + parts[0])
     for part in parts[1:]:
         stream.write(part)

@@ -55,7 +55,8 @@ async def read_result(
     Raises:
         Gone (SANDBOX_GONE): the sandbox ended under it.
     """
-    output = CommandOutput(max_output=max_output)
+    heard: list[StreamName] = [name for name, callback in callbacks.items() if callback is not None]
+    output = CommandOutput(max_output=max_output, heard=heard)
     async with aclosing(entries):
         async for followed in entries:
             added = output.add(followed.entry)

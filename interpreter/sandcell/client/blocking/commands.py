@@ -56,7 +56,8 @@ def read_result(
     Raises:
         Gone (SANDBOX_GONE): the sandbox ended under it.
     """
-    output = CommandOutput(max_output=max_output)
+    heard: list[StreamName] = [name for name, callback in callbacks.items() if callback is not None]
+    output = CommandOutput(max_output=max_output, heard=heard)
     with closing(entries):
         for followed in entries:
             added = output.add(followed.entry)
