@@ -1,18 +1,20 @@
 """PID 1 of a Sandcell container: starts the guest, then becomes the spawner and is the user for good.
 
 Runs as root with no capability but SETUID and SETGID, by the system's Python with the standard library alone, and
-holds root for as long as it takes to become the others. What must never happen here: anything of the user's
+holds root for as long as it takes to become the others. With arguments own=USER:PLACE it has CHOWN too, and gives these
+places, which are fresh ones in memory, away before anything else. What must never happen here: anything of the user's
 environment is imported or executed before the identity has changed.
 """
 
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import pwd
 import socket
 import sys
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 _MOUNT = "/run/sandcell/host"  # the host's folder: boot.json comes from it, guest.sock and guest.log go to it
 _GUEST_PYTHON = "/opt/sandcell/bin/python"
@@ -20,6 +22,7 @@ _SPAWNER = "/opt/sandcell/spawner.py"
 _SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 _PR_SET_NO_NEW_PRIVS = 38
 _BACKLOG = 128
+_NAMES = {"mnt": "mount"}  # what others call it than the system
 
 
 class HostFiles(NamedTuple):
@@ -31,13 +34,23 @@ class HostFiles(NamedTuple):
 
 
 def main() -> NoReturn:
+    give_places(sys.argv[1:])
     files = open_host_files(_MOUNT)
+    tell_isolation(files.boot)
     os.dup2(files.log, 2)  # whatever fails from here on, the engine can read it
     guest_end, spawner_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if os.fork() == 0:
         become_guest(files, guest_end.detach())
     os.write(1, b"listening\n")  # what the engine waits for
     become_spawner(spawner_end.detach())
+
+
+def give_places(arguments: list[str]) -> None:
+    """Do what each argument own=USER:PLACE says."""
+    for each in arguments:
+        name, _, place = each.removeprefix("own=").partition(":")
+        user = pwd.getpwnam(name)
+        os.chown(place, user.pw_uid, user.pw_gid, follow_symlinks=False)
 
 
 def open_host_files(folder: str) -> HostFiles:
@@ -56,6 +69,34 @@ def open_host_files(folder: str) -> HostFiles:
         os.seteuid(0)
         os.chdir("/")
         os.close(handle)
+
+
+def tell_isolation(boot: int) -> None:
+    """Have the guest told what is really isolated."""
+    facts = json.loads(os.pread(boot, os.fstat(boot).st_size, 0))
+    facts["isolation"] = probe_isolation(facts["isolation"])
+    _fill(boot, json.dumps(facts).encode())
+
+
+def probe_isolation(isolation: dict[str, Any]) -> dict[str, Any]:
+    """Return what is really so of what the engine says: it sends the numbers of its own namespaces as `outside`, and what
+    has another number here is isolated. `uid` becomes the user's as the machine knows it."""
+    found = dict(isolation)
+    outside: dict[str, int] = found.pop("outside", {})
+    for name, number in outside.items():
+        found[_NAMES.get(name, name)] = os.stat(f"/proc/self/ns/{name}").st_ino != number
+    found["uid"] = _uid_outside(pwd.getpwnam("user").pw_uid)
+    with open("/proc/self/status") as status:
+        found["seccomp"] = "Seccomp:\t2\n" in status.read()
+    return found
+
+
+def _uid_outside(uid: int) -> int:
+    with open("/proc/self/uid_map") as lines:
+        for inside, outside, count in (map(int, line.split()) for line in lines):
+            if inside <= uid < inside + count:
+                return outside + uid - inside
+    return uid
 
 
 def become_guest(files: HostFiles, spawner_fd: int) -> NoReturn:
@@ -88,12 +129,16 @@ def _become(identity: pwd.struct_passwd) -> None:
 
 def _copy_of(name: str) -> int:
     """Return a descriptor at the start of a copy, so that the guest needs no right to the file."""
-    with open(name, "rb") as source:
-        text = source.read()
     copy = os.memfd_create(name)
-    os.write(copy, text)
-    os.lseek(copy, 0, os.SEEK_SET)
+    with open(name, "rb") as source:
+        _fill(copy, source.read())
     return copy
+
+
+def _fill(file: int, text: bytes) -> None:
+    os.ftruncate(file, 0)
+    os.pwrite(file, text, 0)
+    os.lseek(file, 0, os.SEEK_SET)
 
 
 def _listen_on(name: str) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from sandcell_container.errors import ErrorCode, SandcellError, error
+from sandcell_container.openings import Mount, PublishedPort
 
 __all__ = ["GuestCommand", "Limits", "OnRelease", "SandboxSpec", "Status", "parse_size"]
 
@@ -82,7 +83,8 @@ class SandboxSpec:
 
     `grace` is how long the guest goes on without a lease once it has had one. `env` and `secrets` are given
     to user code only; only `secrets` are never shown. `python` is the interpreter whose environment user code gets
-    (engine `local`). `image` is an image of the engine's, or a snapshot.
+    (engine `local`). `image` is an image of the engine's, or a snapshot; `packages`, `apt` and `preset` are put into it
+    once, for all who ask for the same. `network` is "none" or "open". `runtime` is what runs a container, such as "runsc".
     """
 
     id: str
@@ -99,3 +101,12 @@ class SandboxSpec:
     grace: float = 0.0
     on_release: OnRelease = "remove"
     start_timeout: float = 60.0
+    network: str = "none"
+    mounts: tuple[Mount, ...] = ()
+    publish: tuple[PublishedPort, ...] = ()
+    dns: tuple[str, ...] = ()
+    read_only: bool = False
+    runtime: str | None = None
+    packages: tuple[str, ...] = ()
+    apt: tuple[str, ...] = ()
+    preset: str | None = None

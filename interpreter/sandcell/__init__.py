@@ -12,12 +12,14 @@ if TYPE_CHECKING:
     from sandcell.result import Result
     from sandcell.results import ExecutionError, RunResult
     from sandcell_container.errors import ErrorCode, SandcellError
+    from sandcell_container.openings import Mount
 
 __all__ = [
     "AsyncSandbox",
     "ErrorCode",
     "ExecResult",
     "ExecutionError",
+    "Mount",
     "Result",
     "RunResult",
     "Sandbox",
@@ -30,6 +32,7 @@ _HOMES = {
     "ErrorCode": "sandcell_container.errors",
     "ExecResult": "sandcell.command",
     "ExecutionError": "sandcell.results",
+    "Mount": "sandcell_container.openings",
     "Result": "sandcell.result",
     "RunResult": "sandcell.results",
     "Sandbox": "sandcell.client.blocking.sandbox",

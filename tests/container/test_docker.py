@@ -65,12 +65,6 @@ def test_without_a_daemon_nothing_is_made_and_nothing_left(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_disk_limit_is_refused_when_it_has_to_hold(tmp_path: Path) -> None:
-    with pytest.raises(SandcellError) as refused:
-        _engine(tmp_path).create(_spec(limits=Limits(disk=2**30), strict=True))
-    assert refused.value.code == ErrorCode.UNSUPPORTED
-
-
 @pytest.mark.parametrize(
     ("problem", "code"),
     [

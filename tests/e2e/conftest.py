@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
+import docker
 import pytest
 
 from sandcell import Sandbox
@@ -15,6 +17,11 @@ from sandcell_kernel.install import install_kernelspec
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+
+    from docker.models.containers import Container
+
+    from sandcell.client.options import CreateOptions
+    from sandcell_container.engine import Engine
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -78,6 +85,42 @@ class GuestProcess:
 def guest(sandbox: Sandbox) -> GuestProcess:
     """The guest of the module's sandbox."""
     return GuestProcess(sandbox)
+
+
+class Place:
+    """An engine with containers, and its daemon. `client` is the tests' own way to it."""
+
+    def __init__(self, name: str, client: docker.DockerClient) -> None:
+        self.name = name
+        self.client = client
+
+    @property
+    def engine(self) -> Engine:
+        return the_host().engine(self.name).engine
+
+    def create(self, image: str | None = None, **options: Unpack[CreateOptions]) -> Sandbox:
+        options["engine"] = self.name
+        return Sandbox.create(image, **options)
+
+    def containers(self, sandbox_id: str) -> list[Container]:
+        return self.client.containers.list(all=True, filters={"label": f"sandcell.id={sandbox_id}"})
+
+
+@pytest.fixture(scope="module", params=["docker", "podman"])
+def place(request: pytest.FixtureRequest) -> Generator[Place]:
+    """Docker, then Podman. Their daemons, each with the runtime image, are named by SANDCELL_TEST_DOCKER_HOST and
+    SANDCELL_TEST_PODMAN_HOST; where CI=true the absence of one is a failure."""
+    name: str = request.param
+    variable = f"SANDCELL_TEST_{name.upper()}_HOST"
+    host = os.environ.get(variable, "")
+    if not host:
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(f"{variable} names no daemon")
+    client = docker.DockerClient(base_url=host)
+    with pytest.MonkeyPatch.context() as patch, closing(client):
+        patch.setenv("DOCKER_HOST" if name == "docker" else "CONTAINER_HOST", host)
+        the_host().close()  # an engine looks for its daemon once
+        yield Place(name, client)
+        the_host().close()
 
 
 @pytest.fixture(scope="module")

@@ -1,18 +1,14 @@
 """The same guest in a real container: what it does, and what user code in it cannot do.
 
-Once on Docker and once on Podman, whose daemons, each with the runtime image, are named by SANDCELL_TEST_DOCKER_HOST and
-SANDCELL_TEST_PODMAN_HOST; where CI=true the absence of one is a failure.
+Once on Docker and once on Podman, as all tests with the fixture `place`.
 """
 
 from __future__ import annotations
 
-import os
 import threading
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import docker
 import pytest
 
 from sandcell import Sandbox
@@ -23,42 +19,17 @@ from sandcell_container.errors import ErrorCode, SandcellError
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from docker.models.containers import Container
+    from tests.e2e.conftest import Place
+
 
 pytestmark = pytest.mark.docker
 
 USER_UID = 1000
 
 
-class Place:
-    """One engine with containers and its daemon. `client` is the tests' own way to it."""
-
-    def __init__(self, engine: str, client: docker.DockerClient) -> None:
-        self.engine = engine
-        self.client = client
-
-    def containers(self, sandbox_id: str) -> list[Container]:
-        return self.client.containers.list(all=True, filters={"label": f"sandcell.id={sandbox_id}"})
-
-
-@pytest.fixture(scope="module", params=["docker", "podman"])
-def place(request: pytest.FixtureRequest) -> Generator[Place]:
-    engine: str = request.param
-    variable = f"SANDCELL_TEST_{engine.upper()}_HOST"
-    host = os.environ.get(variable, "")
-    if not host:
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(f"{variable} names no daemon")
-    client = docker.DockerClient(base_url=host)
-    with pytest.MonkeyPatch.context() as patch, closing(client):
-        patch.setenv("DOCKER_HOST" if engine == "docker" else "CONTAINER_HOST", host)
-        the_host().close()  # an engine looks for its daemon once
-        yield Place(engine, client)
-        the_host().close()
-
-
 @pytest.fixture(scope="module")
 def sandbox(place: Place) -> Generator[Sandbox]:
-    with Sandbox.create(engine=place.engine) as made:
+    with Sandbox.create(engine=place.name) as made:
         yield made
 
 
@@ -140,7 +111,7 @@ def test_top_shows_nothing_of_what_serves_the_sandbox(sandbox: Sandbox) -> None:
 
 def test_it_says_what_it_is(sandbox: Sandbox, place: Place) -> None:
     info = sandbox.info()
-    assert (info.engine, info.image, info.user) == (place.engine, "sandcell-runtime:slim", "user")
+    assert (info.engine, info.image, info.user) == (place.name, "sandcell-runtime:slim", "user")
     assert info.isolation["net"] is True
 
 
@@ -248,7 +219,7 @@ except OSError as refusal:
 
 
 def test_a_killed_container_ends_waiting_calls_with_the_cause(place: Place) -> None:
-    with Sandbox.create(engine=place.engine) as sandbox:
+    with Sandbox.create(engine=place.name) as sandbox:
         caught = list[SandcellError]()
 
         def wait() -> None:
@@ -273,7 +244,7 @@ def test_a_killed_container_ends_waiting_calls_with_the_cause(place: Place) -> N
 
 
 def test_nothing_is_left_of_a_removed_sandbox(place: Place) -> None:
-    with Sandbox.create(engine=place.engine) as sandbox:
+    with Sandbox.create(engine=place.name) as sandbox:
         folder = Path(_socket(sandbox.id)).parent
         assert folder.stat().st_mode & 0o777 == 0o700
     assert not folder.exists()
@@ -282,14 +253,14 @@ def test_nothing_is_left_of_a_removed_sandbox(place: Place) -> None:
 
 def test_a_taken_name_is_refused_and_the_first_one_lives(place: Place, sandbox: Sandbox) -> None:
     with pytest.raises(SandcellError) as refused:
-        Sandbox.create(engine=place.engine, name=sandbox.name)
+        Sandbox.create(engine=place.name, name=sandbox.name)
     assert refused.value.code == ErrorCode.EXISTS
     assert sandbox.exec("echo on").stdout == "on\n"
 
 
 def test_an_image_that_is_not_there_is_named(place: Place) -> None:
     with pytest.raises(SandcellError) as refused:
-        Sandbox.create("no-such-image:1", engine=place.engine)
+        Sandbox.create("no-such-image:1", engine=place.name)
     assert refused.value.code == ErrorCode.IMAGE_NOT_FOUND
 
 
@@ -297,7 +268,7 @@ def test_it_is_found_by_who_has_another_daemon_in_mind(place: Place, sandbox: Sa
     with pytest.MonkeyPatch.context() as patch:
         for variable in ("DOCKER_HOST", "CONTAINER_HOST"):
             patch.setenv(variable, "unix:///nobody.sock")
-        engine = open_engine(place.engine, _settings())[0]
+        engine = open_engine(place.name, _settings())[0]
         assert sandbox.id in {each.id for each in engine.list()}
 
 

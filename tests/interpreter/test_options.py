@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec import UNSET
 
+from sandcell.client.container_options import fit_engine
 from sandcell.client.options import (
     make_command,
     make_context,
@@ -70,9 +71,15 @@ def test_none_is_no_limit() -> None:
         ({"network": "open"}, ErrorCode.UNSUPPORTED),
         ({"network": ["pypi.org"]}, ErrorCode.UNSUPPORTED),
         ({"packages": ["pandas"]}, ErrorCode.UNSUPPORTED),
-        ({"mounts": ["/a"]}, ErrorCode.UNSUPPORTED),
+        ({"mounts": ["/a"]}, ErrorCode.INVALID_ARGUMENT),
+        ({"mounts": "/a:/b"}, ErrorCode.INVALID_ARGUMENT),
+        ({"publish": ["http"]}, ErrorCode.INVALID_ARGUMENT),
+        ({"dns": ["localhost"]}, ErrorCode.INVALID_ARGUMENT),
+        ({"hostname": "-x"}, ErrorCode.INVALID_ARGUMENT),
+        ({"hostname": "a b"}, ErrorCode.INVALID_ARGUMENT),
+        ({"runtime": 5}, ErrorCode.INVALID_ARGUMENT),
         ({"secrets": {"A": "b"}}, ErrorCode.UNSUPPORTED),
-        ({"read_only": True}, ErrorCode.UNSUPPORTED),
+        ({"read_only": 1}, ErrorCode.INVALID_ARGUMENT),
         ({"url": "https://gateway"}, ErrorCode.UNSUPPORTED),
     ],
 )
@@ -153,3 +160,28 @@ def test_a_command_that_is_none_is_refused(words: Any) -> None:
 def test_a_context_may_have_a_memory_limit_in_text() -> None:
     body = make_context(language="python", id=None, cwd="/", env=None, memory="1GiB")
     assert body.memory == 2**30
+
+
+@pytest.mark.parametrize("engine", ["local", "process"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"mounts": ["/a:/b"]},
+        {"publish": [80]},
+        {"dns": ["192.0.2.1"]},
+        {"read_only": True},
+        {"runtime": "runsc"},
+    ],
+)
+def test_an_engine_without_containers_refuses_what_it_cannot_do(engine: str, options: dict[str, Any]) -> None:
+    spec = spec_of(**options)
+    assert fit_engine(spec, "docker", None) == fit_engine(spec, "podman", None) == spec
+    problem = refusal_of(fit_engine, spec, engine, None)
+    assert problem.code is ErrorCode.UNSUPPORTED
+    assert problem.details["field"] in options
+
+
+def test_a_host_name_needs_a_sandbox_with_its_own() -> None:
+    spec = spec_of(hostname="lab-1")
+    assert fit_engine(spec, "local", None).hostname == "lab-1"
+    assert refusal_of(fit_engine, spec, "process", None).details["field"] == "hostname"

@@ -8,79 +8,56 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import docker
-import docker.errors
+import msgspec
 
 from sandcell_container.end import End
-from sandcell_container.engine import Address, Probe, Record
-from sandcell_container.engines.boot import Place, new_boot
+from sandcell_container.engine import Address, Deadlines, Probe, Pruned, Record, Updated
 from sandcell_container.engines.docker_address import Kind, Surroundings, addresses_of
 from sandcell_container.engines.docker_daemon import (
     RUNTIME_IMAGE,
+    TITLES,
     Daemon,
+    Facts,
     ask_daemon,
     find_daemon,
     open_client,
+    read_facts,
 )
+from sandcell_container.engines.docker_end import read_end
 from sandcell_container.engines.docker_folder import Folder, Kept, folders_in
 from sandcell_container.engines.docker_image import find_image
-from sandcell_container.engines.docker_options import ID, STATE, container_options
-from sandcell_container.engines.docker_start import start_container
+from sandcell_container.engines.docker_life import Life, remove_all
+from sandcell_container.engines.docker_options import check_spec
+from sandcell_container.engines.docker_snapshot import list_snapshots, remove_snapshot, take_snapshot
+from sandcell_container.engines.docker_stats import read_stats
+from sandcell_container.engines.docker_table import Found, look
+from sandcell_container.engines.docker_update import Change, change_of, update_running
 from sandcell_container.engines.partial import PartialEngine
-from sandcell_container.errors import ErrorCode, SandcellError, error
+from sandcell_container.errors import ErrorCode, SandcellError
+from sandcell_container.openings import find_source
+from sandcell_container.os_process import OsProcess, boot_id
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
-    from docker.models.containers import Container
+    import docker
 
+    from sandcell_container.engine import Snapshot
     from sandcell_container.engines.settings import EngineSettings
-    from sandcell_container.guest.boot import GuestBoot
-    from sandcell_container.spec import SandboxSpec, Status
+    from sandcell_container.spec import SandboxSpec
+    from sandcell_container.usage import Stats
 
 __all__ = ["DockerEngine"]
 
-_PROBE_TIMEOUT = 5
-_CALL_TIMEOUT = 60
-# What the runtime image holds. Source: container/image/Dockerfile, container/image/entry.py
-_USER_UID = 1000
-_USER_PYTHON = "/opt/user/bin/python"
-_RUNTIME_DIR = "/opt/sandcell/runtime"
-_BASE_CWD = "/workspace"
-# Exactly these on every engine. Source: CONTRACT section 5.
-_BASE_ENV = {
-    "PATH": "/opt/user/bin:/usr/local/bin:/usr/bin:/bin",
-    "HOME": "/home/user",
-    "USER": "user",
-    "LANG": "C.UTF-8",
-    "TERM": "xterm-256color",
-    "TMPDIR": "/tmp",
-    "SHELL": "/bin/bash",
-}
-_ISOLATION: dict[str, Any] = {
-    "pid": True,
-    "net": True,
-    "mount": True,
-    "ipc": True,
-    "uts": True,
-    "user": False,
-    "cgroup": True,
-    "uid": _USER_UID,
-}
-_STATUS: dict[str, Status] = {
-    "created": "creating",
-    "initialized": "creating",  # podman
-    "running": "running",
-    "paused": "stopped",
-    "exited": "stopped",
-    "stopped": "stopped",  # podman
-}
+_DEADLINES = Deadlines()
+_WAIT = 600.0  # seconds that one request waits for an end at most
+_USER = "user"  # who ends a sandbox by a call
 
 
 class DockerEngine(PartialEngine):
@@ -95,6 +72,7 @@ class DockerEngine(PartialEngine):
             environ=os.environ if environ is None else environ, home=Path.home(), uid=os.getuid()
         )
         self._state = settings.state / kind
+        self._facts = dict[str, Facts]()  # of each daemon, by its address
         self._mine = set[str]()  # those that end with this object
 
     @property
@@ -102,113 +80,207 @@ class DockerEngine(PartialEngine):
         return self._kind
 
     def probe(self) -> Probe:
+        """Tell whether a daemon answers and has the runtime image. Source: `Engine.probe`."""
         try:
             daemon = self._daemon
-            with open_client(daemon, _PROBE_TIMEOUT) as client:
+            with open_client(daemon, _DEADLINES.probe) as client:
                 find_image(client, RUNTIME_IMAGE)
         except SandcellError as problem:
             return Probe(engine=self.name, usable=False, reason=problem.message, remedies=(problem.hint,))
         return Probe(engine=self.name, usable=True, version=daemon.version)
 
     def create(self, spec: SandboxSpec) -> Record:
+        """Make the sandbox of `spec`. Errors: see `Engine.create`."""
+        try:
+            return self._create(spec)
+        except SandcellError as problem:
+            if problem.code is not ErrorCode.EXISTS or not self.prune().removed:
+                raise
+        return self._create(spec)  # what had the name was dead
+
+    def start(self, sandbox_id: str) -> Record:
+        """Start a stopped sandbox again. Source: `Engine.start`."""
+        with self._changing(sandbox_id) as (life, kept):
+            return _start(life, kept)
+
+    def stop(self, sandbox_id: str) -> None:
+        """End all that runs in it. Source: `Engine.stop`."""
+        with self._changing(sandbox_id) as (life, kept):
+            _stop(life, kept)
+
+    def restart(self, sandbox_id: str) -> Record:
+        """Stop and start it. Source: `Engine.restart`."""
+        with self._changing(sandbox_id) as (life, kept):
+            return _start(life, _stop(life, kept))
+
+    def remove(self, sandbox_id: str) -> None:
+        """End it and remove all of it. Source: `Engine.remove`."""
+        try:
+            with self._changing(sandbox_id) as (life, _):
+                remove_all(life.client, sandbox_id, life.containers())
+                life.folder.bury(_killed())
+        except SandcellError as problem:
+            if problem.code is not ErrorCode.NOT_FOUND:
+                raise
+        self._mine.discard(sandbox_id)
+
+    def list(self) -> list[Record]:
+        """Return the sandboxes of this engine. Source: `Engine.list`."""
+        return sorted(self._look().records, key=lambda each: each.created_at)
+
+    def prune(self) -> Pruned:
+        """Clean up what is dead. Source: `Engine.prune`."""
+        found = self._look(all_daemons=True)
+        live = tuple(each.id for each in found.records if each.status != "stopped")
+        stopped = tuple(each.id for each in found.records if each.status == "stopped")
+        return Pruned(live=live, stopped=stopped, removed=tuple(found.removed))
+
+    def update(self, sandbox_id: str, change: Callable[[SandboxSpec], SandboxSpec]) -> Updated:
+        """Make it another one with the same files. Source: `Engine.update`."""
+        with self._changing(sandbox_id) as (life, kept):
+            spec = self._checked(change(kept.spec), life.facts)
+            return _update(life, kept, spec)
+
+    def stats(self, sandbox_id: str) -> Stats:
+        """Return what it uses. Source: `Engine.stats`."""
+        with self._open(sandbox_id) as (life, kept):
+            return read_stats(life.container(), kept.spec.limits)
+
+    def snapshot(self, sandbox_id: str, name: str) -> Snapshot:
+        """Keep its files as an image. Source: `Engine.snapshot`."""
+        with self._changing(sandbox_id) as (life, _):
+            return take_snapshot(life.container(), name, self.name)
+
+    def snapshots(self) -> Sequence[Snapshot]:
+        """Return the images that are snapshots. Source: `Engine.snapshots`."""
+        with open_client(self._daemon, _DEADLINES.call) as client:
+            return list_snapshots(client, self.name)
+
+    def remove_snapshot(self, name: str) -> None:
+        """Remove the image, where it is a snapshot. Source: `Engine.remove_snapshot`."""
+        with open_client(self._daemon, _DEADLINES.call) as client:
+            remove_snapshot(client, name)
+
+    def await_end(self, sandbox_id: str, *, timeout: float | None) -> End | None:
+        """Wait until it has ended. Source: `Engine.await_end`."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            rest = _WAIT if deadline is None else min(max(deadline - time.monotonic(), 0), _WAIT)
+            end = self._await_end(sandbox_id, rest)
+            if end is not None or (deadline is not None and time.monotonic() >= deadline):
+                return end
+
+    def close(self) -> None:
+        """Remove the sandboxes that end with this program. Source: `Engine.close`."""
+        for sandbox_id in tuple(self._mine):
+            self.remove(sandbox_id)
+
+    # --- how
+
+    def _create(self, spec: SandboxSpec) -> Record:
         deadline = time.monotonic() + spec.start_timeout
-        warnings, daemon = _warnings(spec, self.name), self._daemon
-        folder = Folder(self._state / spec.id)
-        record = _new_record(spec, self.name, folder)
+        daemon, folder = self._daemon, Folder(self._state / spec.id)
         with open_client(daemon, spec.start_timeout) as client, ExitStack() as held:
-            image = find_image(client, record.image or RUNTIME_IMAGE)
+            life = self._life(client, daemon, folder)
+            spec = self._checked(spec, life.facts)
+            image = find_image(client, spec.image or RUNTIME_IMAGE)
             folder.create()
             held.enter_context(folder.locked())
             with ExitStack() as undo:
-                undo.callback(_remove, client, folder)
-                folder.write(Kept(record=record, spec=spec, daemon=daemon.url))
-                folder.write_boot(self._boot(spec, record, warnings))
-                container = client.containers.create(**container_options(spec, str(image.id), folder.path))
-                start_container(container, folder, deadline)
+                undo.callback(self._undo, life)
+                kept = _kept(spec, daemon, folder)
+                folder.write(kept)
+                record = life.run(life.make(kept, str(image.id)), deadline)
                 undo.pop_all()
         if spec.on_release == "remove":
             self._mine.add(spec.id)
-        return replace(record, status="running")
+        return record
 
-    def list(self) -> list[Record]:
-        found = list[Record]()
-        by_daemon = dict[str, list[Folder]]()
-        for folder in folders_in(self._state):
-            kept = folder.read()
-            by_daemon.setdefault(kept.daemon if kept else self._daemon.url, []).append(folder)
-        for url, folders in by_daemon.items():  # without any, no daemon is asked, and nothing waited for
-            found += self._list_at(ask_daemon(self._kind, url), folders)
-        return sorted(found, key=lambda each: each.created_at)
+    def _undo(self, life: Life) -> None:
+        remove_all(life.client, life.folder.id, life.containers())
+        life.folder.remove()
 
-    def remove(self, sandbox_id: str) -> None:
-        folder = Folder(self._state / sandbox_id)
-        with open_client(self._daemon_of(folder), _CALL_TIMEOUT) as client:
-            _remove(client, folder)
-        self._mine.discard(sandbox_id)
-
-    def await_end(self, sandbox_id: str, *, timeout: float | None) -> End | None:
-        patience = timeout or _CALL_TIMEOUT
-        try:
-            with open_client(self._daemon_of(Folder(self._state / sandbox_id)), patience) as client:
-                for each in _containers(client, ID, sandbox_id):
-                    each.wait()
-        except SandcellError:
-            return None  # a wait that is over is an answer too
-        return End(cause="lost", at=time.time())
-
-    def close(self) -> None:
-        for sandbox_id in tuple(self._mine):
-            self.remove(sandbox_id)
+    def _checked(self, spec: SandboxSpec, facts: Facts) -> SandboxSpec:
+        """Return `spec` with the real paths of what it mounts. Nothing of ours or of an engine's may be mounted."""
+        check_spec(spec, facts, self.name)
+        sockets = (each.partition("://")[2] for kind in TITLES for each in addresses_of(kind, self._around))
+        closed = (str(self._settings.state), *sockets)
+        return replace(spec, mounts=tuple(find_source(each, closed=closed) for each in spec.mounts))
 
     @cached_property
     def _daemon(self) -> Daemon:
         """The daemon that makes new sandboxes. One that was found stays the one, whatever becomes of it."""
         return find_daemon(self._kind, addresses_of(self._kind, self._around))
 
-    def _daemon_of(self, folder: Folder) -> Daemon:
-        kept = folder.read() if folder.path.exists() else None
-        return self._daemon if kept is None else ask_daemon(self._kind, kept.daemon)
-
-    def _list_at(self, daemon: Daemon, folders: Sequence[Folder]) -> Sequence[Record]:
-        with open_client(daemon, _CALL_TIMEOUT) as client:
-            found = {each.labels[ID]: each for each in _containers(client, STATE, str(self._state))}
-            for folder in folders:
-                if folder.id not in found:
-                    _remove_abandoned(client, folder)
-            kept = [(found[each.id], each.read()) for each in folders if each.id in found]
-        return [
-            replace(each.record, status=_STATUS.get(container.status, "failed"))
-            for container, each in kept
-            if each is not None
-        ]
-
-    def _boot(self, spec: SandboxSpec, record: Record, warnings: tuple[str, ...]) -> GuestBoot:
-        boot = new_boot(
-            spec,
-            record,
-            Place(_USER_PYTHON, _RUNTIME_DIR, _BASE_CWD, _BASE_ENV["HOME"], _BASE_ENV["USER"], spec.hostname),
-            base_env=_BASE_ENV,
-            isolation=_ISOLATION | {"runtime": self.name},
-            warnings=warnings,
-            settings=self._settings.guest_settings,
+    def _life(self, client: docker.DockerClient, daemon: Daemon, folder: Folder) -> Life:
+        if daemon.url not in self._facts:
+            self._facts[daemon.url] = read_facts(client)
+        return Life(
+            kind=self._kind,
+            client=client,
+            facts=self._facts[daemon.url],
+            folder=folder,
+            guest_settings=self._settings.guest_settings,
         )
-        return replace(boot, user_uid=_USER_UID)
+
+    @contextmanager
+    def _open(self, sandbox_id: str) -> Generator[tuple[Life, Kept]]:
+        """Yield a sandbox as it is.
+
+        Raises:
+            NotFound (NOT_FOUND): there is none.
+            Unavailable (ENGINE_UNAVAILABLE): its daemon does not answer.
+        """
+        folder = Folder(self._state / sandbox_id)
+        kept = folder.read() if folder.path.parent == self._state and not sandbox_id.startswith(".") else None
+        if kept is None:
+            raise folder.missing()
+        daemon = ask_daemon(self._kind, kept.daemon)
+        with open_client(daemon, _DEADLINES.call) as client:
+            yield self._life(client, daemon, folder), kept
+
+    @contextmanager
+    def _changing(self, sandbox_id: str) -> Generator[tuple[Life, Kept]]:
+        """Yield a sandbox that nobody else changes meanwhile. Errors: those of `_open`."""
+        with self._open(sandbox_id) as (life, _), life.folder.locked():
+            kept = life.folder.read()  # who had the lock may have changed it
+            if kept is None:
+                raise life.folder.missing()
+            yield life, kept
+
+    def _look(self, *, all_daemons: bool = False) -> Found:
+        """Look at all sandboxes, one daemon after the other; without any no daemon is asked, and none waited for."""
+        by_daemon: dict[str, list[Folder]] = {self._daemon.url: []} if all_daemons else {}
+        for folder in folders_in(self._state):
+            kept = folder.read()
+            by_daemon.setdefault(kept.daemon if kept else self._daemon.url, []).append(folder)
+        found = Found()
+        for url, folders in by_daemon.items():
+            with open_client(ask_daemon(self._kind, url), _DEADLINES.call) as client:
+                here = look(self._kind, client, self._state, folders)
+            found.records += here.records
+            found.removed += here.removed
+        return found
+
+    def _await_end(self, sandbox_id: str, timeout: float) -> End | None:
+        lost = End(cause="lost", at=time.time())
+        try:
+            with self._open(sandbox_id) as (life, kept):
+                container = life.container()
+                if not life.await_exit(container, timeout):
+                    return None
+                return kept.record.end or read_end(container, self._kind)
+        except SandcellError as problem:
+            if problem.code not in (ErrorCode.NOT_FOUND, ErrorCode.SANDBOX_GONE):
+                raise
+        return Folder(self._state / sandbox_id).read_end() or lost
 
 
-def _warnings(spec: SandboxSpec, engine: str) -> tuple[str, ...]:
-    if spec.limits.disk is None:
-        return ()
-    text = f"the engine {engine} cannot limit the disk"
-    if spec.strict:
-        raise error(ErrorCode.UNSUPPORTED, text, hint="leave disk out, or strict=False")
-    return (text,)
-
-
-def _new_record(spec: SandboxSpec, engine: str, folder: Folder) -> Record:
-    return Record(
+def _kept(spec: SandboxSpec, daemon: Daemon, folder: Folder) -> Kept:
+    record = Record(
         id=spec.id,
         name=spec.name,
-        engine=engine,
+        engine=daemon.kind,
         status="creating",
         address=Address(path=folder.socket),
         token=secrets.token_urlsafe(32),
@@ -216,44 +288,55 @@ def _new_record(spec: SandboxSpec, engine: str, folder: Folder) -> Record:
         on_release=spec.on_release,
         image=spec.image or RUNTIME_IMAGE,
     )
+    owner = OsProcess.of(os.getpid())
+    return Kept(record=record, spec=spec, daemon=daemon.url, owner=owner, boot=boot_id())
 
 
-def _containers(client: docker.DockerClient, label: str, value: str) -> list[Container]:
-    return client.containers.list(all=True, filters={"label": f"{label}={value}"}, ignore_removed=True)
+def _start(life: Life, kept: Kept) -> Record:
+    container = life.container()
+    if container.status == "paused":
+        container.unpause()
+    if container.status in ("running", "paused"):
+        return replace(kept.record, status="running", end=None)
+    return life.run_again(kept, time.monotonic() + kept.spec.start_timeout)
 
 
-def _remove(client: docker.DockerClient, folder: Folder) -> None:
-    for each in _containers(client, ID, folder.id):
-        _remove_container(each)
-    folder.remove()
+def _stop(life: Life, kept: Kept) -> Kept:
+    """Stop it and return what is kept of it then. What it says first is that its files are to stay."""
+    if life.container().status not in ("running", "paused"):
+        return kept
+    end = _killed()
+    record = replace(kept.record, status="stopped", end=end)
+    resting = msgspec.structs.replace(kept, record=record, resting=True)
+    life.folder.write(resting)
+    life.stop()
+    return resting
 
 
-def _remove_container(container: Container) -> None:
+def _update(life: Life, kept: Kept, spec: SandboxSpec) -> Updated:
+    change = change_of(kept.spec, spec, engine=life.kind)
+    record = replace(kept.record, on_release=spec.on_release)
+    changed = msgspec.structs.replace(kept, spec=spec, record=record)
+    is_running = life.container().status == "running"
+    if change is Change.LIMITS and (not is_running or not update_running(life.container(), spec.limits)):
+        change = Change.ANEW
+    if change is Change.NOTHING or change is Change.LIMITS or (change is Change.START and not is_running):
+        life.folder.write(changed)
+        return Updated(warnings=changed.warnings)
+    deadline = time.monotonic() + spec.start_timeout if is_running else None
     try:
-        container.remove(force=True)
-    except docker.errors.NotFound:
-        pass  # it removed itself meanwhile
-    except docker.errors.APIError as problem:
-        if problem.status_code != 409:  # 409: it is just removing itself
-            raise
-        _wait_removed(container)
+        life.stop()
+        if change is Change.ANEW:
+            life.rebuild(changed, deadline)
+        elif deadline is not None:
+            life.run(changed, deadline)
+    except BaseException:
+        if is_running:
+            life.run(kept, time.monotonic() + kept.spec.start_timeout)
+        raise
+    warnings = life.folder.read()
+    return Updated(restarted=is_running, warnings=warnings.warnings if warnings else ())
 
 
-def _wait_removed(container: Container) -> None:
-    try:
-        container.wait(condition="removed")
-    except docker.errors.NotFound:
-        pass
-
-
-def _remove_abandoned(client: docker.DockerClient, folder: Folder) -> None:
-    """Remove the folder of a container that is gone, unless the container is just being made."""
-    with ExitStack() as held:
-        try:
-            is_ours = held.enter_context(folder.locked_nowait())
-        except SandcellError:
-            return  # somebody else was faster
-        if is_ours and not _containers(
-            client, ID, folder.id
-        ):  # it may have been made since it was looked for
-            folder.remove()
+def _killed() -> End:
+    return End(cause="killed", who=_USER, at=time.time())

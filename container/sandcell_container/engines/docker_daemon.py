@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import docker
 import docker.errors
+import msgspec
 import requests.exceptions
 
 from sandcell_container.errors import ErrorCode, SandcellError, error
@@ -17,7 +18,17 @@ if TYPE_CHECKING:
 
     from sandcell_container.engines.docker_address import Kind
 
-__all__ = ["RUNTIME_IMAGE", "TITLES", "Daemon", "ask_daemon", "failure_of", "find_daemon", "open_client"]
+__all__ = [
+    "RUNTIME_IMAGE",
+    "TITLES",
+    "Daemon",
+    "Facts",
+    "ask_daemon",
+    "failure_of",
+    "find_daemon",
+    "open_client",
+    "read_facts",
+]
 
 RUNTIME_IMAGE = "sandcell-runtime:slim"
 TITLES: dict[Kind, str] = {"docker": "Docker", "podman": "Podman"}
@@ -28,6 +39,17 @@ _START_IT = {
     "docker": "start Docker, or let this user into its group",
     "podman": "start its service: podman system service --time=0, or systemctl --user start podman.socket",
 }
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What a daemon says of its machine. Source: Engine API, GET /info; Podman answers the same."""
+
+    memory_limit: bool = msgspec.field(name="MemoryLimit", default=False)
+    swap_limit: bool = msgspec.field(name="SwapLimit", default=False)
+    cpu_limit: bool = msgspec.field(name="CpuCfsQuota", default=False)
+    pids_limit: bool = msgspec.field(name="PidsLimit", default=False)
+    default_runtime: str = msgspec.field(name="DefaultRuntime", default="")
+    runtimes: dict[str, Any] = msgspec.field(name="Runtimes", default_factory=dict[str, Any])
 
 
 class Daemon(NamedTuple):
@@ -124,6 +146,11 @@ def ask_daemon(kind: Kind, url: str) -> Daemon:
     components = " ".join(str(each.get("Name", "")) for each in facts.get("Components") or ())
     found: Kind = "podman" if "podman" in components.lower() else "docker"
     return Daemon(found, url, str(facts.get("Version", "")), str(facts["ApiVersion"]))
+
+
+def read_facts(client: docker.DockerClient) -> Facts:
+    """Ask a daemon for the facts of its machine."""
+    return msgspec.convert(client.info(), Facts)
 
 
 def _check_listening(url: str) -> None:

@@ -5,6 +5,7 @@
         boot.json          0600, what the guest is told at its next start
         guest.sock         the guest's, bound by the container
         guest.log          its last words
+    STATE/.ended/ID        how a sandbox ended that is no more, for ten minutes
 
 Whether a sandbox is there and runs, its container's labels and state tell; a folder that is neither locked nor a
 container's is rubbish. It is bind-mounted into the container, below a folder that user code cannot enter.
@@ -13,18 +14,20 @@ container's is rubbish. It is bind-mounted into the container, below a folder th
 from __future__ import annotations
 
 import fcntl
-import json
 import logging
 import os
+import time
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from sandcell_container.end import End
 from sandcell_container.engine import Address, Record
-from sandcell_container.errors import ErrorCode, error
+from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.file_tree import remove_tree
+from sandcell_container.os_process import OsProcess, boot_id
 from sandcell_container.spec import SandboxSpec
 
 if TYPE_CHECKING:
@@ -38,14 +41,37 @@ __all__ = ["Folder", "Kept", "folders_in"]
 _log = logging.getLogger(__name__)
 _LINES_SHOWN = 50
 _LOG_READ = 32 * 2**10  # bytes
+_GRAVES = ".ended"
+_REMEMBERED_S = 600.0  # who waits for an end asks at once
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """What a record.json holds. `daemon` is the address of the one that has the container."""
+    """What a record.json holds. `daemon` is the address of the one that has the container, `runtime` what runs it there,
+    `warnings` what does not hold of the spec. `resting`: it was stopped on purpose. `owner` is the program that made it;
+    it counts for the boot `boot` of the machine alone."""
 
     record: Record
     spec: SandboxSpec
     daemon: str
+    runtime: str = ""
+    warnings: tuple[str, ...] = ()
+    resting: bool = False
+    owner: OsProcess | None = None
+    boot: str = ""
+
+    @property
+    def keeps_files(self) -> bool:
+        """Whether its files outlive its processes: of one that is to be removed, only while who stopped it may start it."""
+        if self.record.starts == 0:
+            return False
+        return self.record.on_release != "remove" or (self.resting and self._has_owner())
+
+    def _has_owner(self) -> bool:
+        handle = self.owner.open() if self.owner is not None and self.boot == boot_id() else None
+        if handle is None:
+            return False
+        os.close(handle)
+        return True
 
 
 class Folder:
@@ -88,7 +114,7 @@ class Folder:
         with self._handle() as handle:
             fcntl.flock(handle, fcntl.LOCK_EX)
             if not self._is_at(handle):  # it was removed while this waited
-                raise self._missing()
+                raise self.missing()
             yield
 
     @contextmanager
@@ -105,8 +131,12 @@ class Folder:
     def read(self) -> Kept | None:
         """Return what was written; None where nothing readable is there."""
         try:
-            kept = msgspec.json.decode((self.path / "record.json").read_bytes(), type=Kept)
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as problem:
+            text = (self.path / "record.json").read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        try:
+            kept = msgspec.json.decode(text, type=Kept)
+        except (msgspec.DecodeError, UnicodeDecodeError) as problem:
             _log.warning("a record cannot be read sandbox=%s: %s", self.id, problem)
             return None
         # Its path is not kept: the state folder may have been moved.
@@ -115,8 +145,24 @@ class Folder:
 
     def write(self, kept: Kept) -> None:
         """Write the record whole or not at all."""
-        fields = {"record": asdict(kept.record), "spec": asdict(kept.spec), "daemon": kept.daemon}
-        self._write("record.json", json.dumps(fields).encode())
+        self._write("record.json", msgspec.json.encode(kept))
+
+    def bury(self, end: End) -> None:
+        """Remove it, and have `read_end` tell for a while how the sandbox ended."""
+        graves = self.path.parent / _GRAVES
+        graves.mkdir(mode=0o700, exist_ok=True)
+        for old in graves.iterdir():
+            if time.time() - old.stat().st_mtime > _REMEMBERED_S:
+                old.unlink(missing_ok=True)
+        (graves / self.id).write_bytes(msgspec.json.encode(end))
+        self.remove()
+
+    def read_end(self) -> End | None:
+        """Return how a sandbox ended whose folder is no more, where that is still known."""
+        try:
+            return msgspec.json.decode((self.path.parent / _GRAVES / self.id).read_bytes(), type=End)
+        except (OSError, msgspec.DecodeError):
+            return None
 
     def write_boot(self, boot: GuestBoot) -> None:
         self._write("boot.json", boot.to_json())
@@ -143,7 +189,7 @@ class Folder:
         try:
             handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError) as gone:
-            raise self._missing() from gone
+            raise self.missing() from gone
         try:
             yield handle
         finally:
@@ -155,7 +201,8 @@ class Folder:
         except FileNotFoundError:
             return False
 
-    def _missing(self) -> Exception:
+    def missing(self) -> SandcellError:
+        """Return the error of a sandbox that there is not."""
         return error(
             ErrorCode.NOT_FOUND, f"there is no sandbox {self.id[:80]!r}", hint="sandcell ps lists them"
         )
@@ -171,6 +218,6 @@ class Folder:
 def folders_in(state: Path) -> list[Folder]:
     """Return the folders that there are."""
     try:
-        return [Folder(each) for each in state.iterdir() if each.is_dir()]
+        return [Folder(each) for each in state.iterdir() if each.is_dir() and not each.name.startswith(".")]
     except FileNotFoundError:
         return []

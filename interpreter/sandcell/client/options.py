@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
 from msgspec import UNSET, UnsetType
@@ -20,6 +20,7 @@ from sandcell.client.checks import (
     env_of,
     wrong,
 )
+from sandcell.client.container_options import container_fields
 from sandcell.results import ExecutionError, Result
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.ids import check_id, new_id
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from sandcell.config import Config
+    from sandcell_container.openings import Mount, PublishedPort
     from sandcell_container.spec import OnRelease
 
 __all__ = [
@@ -42,7 +44,6 @@ __all__ = [
     "OnDisconnect",
     "RunOptions",
     "check_command",
-    "fit_engine",
     "given_id",
     "make_command",
     "make_context",
@@ -273,8 +274,8 @@ class CreateOptions(TypedDict, total=False):
     preset: str | None
     secrets: Any
     pass_env: Sequence[str]
-    mounts: Sequence[Any]
-    publish: Sequence[Any]
+    mounts: Sequence[str | Mount]
+    publish: Sequence[int | str | PublishedPort]
     dns: Sequence[str]
     read_only: bool
     runtime: str | None
@@ -285,22 +286,7 @@ class CreateOptions(TypedDict, total=False):
 _LEAST_MEMORY = 128 * 2**20
 _LEAST_PIDS = 16
 
-_WITH_IMAGES = ("docker", "podman")
-LATER = (
-    "url",
-    "token",
-    "packages",
-    "apt",
-    "preset",
-    "secrets",
-    "pass_env",
-    "mounts",
-    "publish",
-    "dns",
-    "read_only",
-    "runtime",
-    "tools",
-)
+LATER = ("url", "token", "packages", "apt", "preset", "secrets", "pass_env", "tools")
 
 
 def make_spec(config: Config, image: str | None, options: CreateOptions) -> SandboxSpec:
@@ -324,7 +310,7 @@ def make_spec(config: Config, image: str | None, options: CreateOptions) -> Sand
         limits=make_limits(options),
         strict=options.get("strict", False),
         env={key: value for key, value in env.items() if value is not None},
-        hostname=options.get("hostname") or "sandbox",
+        **container_fields(cast("Mapping[str, Any]", options)),
         python=options.get("python"),
         default_timeout=_seconds(options.get("default_timeout", config.default_timeout), "default_timeout"),
         idle_timeout=_seconds(options.get("idle_timeout", config.idle_timeout), "idle_timeout"),
@@ -332,24 +318,6 @@ def make_spec(config: Config, image: str | None, options: CreateOptions) -> Sand
         on_release=options.get("on_release", "remove"),
         start_timeout=start if isinstance(start, float) else config.start_timeout,
     )
-
-
-def fit_engine(spec: SandboxSpec, engine: str, asked_image: str | None) -> SandboxSpec:
-    """Return `spec` for the engine that was chosen: only some start from an image.
-
-    Raises:
-        InvalidRequest (UNSUPPORTED): an image was asked for, and this one has none.
-    """
-    if engine in _WITH_IMAGES:
-        return spec
-    if asked_image is not None:
-        raise error(
-            ErrorCode.UNSUPPORTED,
-            f"the engine {engine} has no images, so {asked_image[:80]!r} cannot be used",
-            hint='leave out the image, or choose engine="docker"',
-            details={"field": "image"},
-        )
-    return replace(spec, image=None)
 
 
 def make_limits(options: CreateOptions) -> Limits:
@@ -381,7 +349,7 @@ def _check_options(config: Config, options: CreateOptions) -> None:
     refuse_later(**{name: options.get(name) for name in LATER} | {"url": options.get("url") or config.url})
     if options.get("network", "none") != "none":
         refuse_later(network=options.get("network"))
-    for name in ("engine", "hostname", "python"):
+    for name in ("engine", "python"):
         if options.get(name) is not None:
             check_text(options.get(name), what=name)
     on_release = options.get("on_release", "remove")

@@ -19,7 +19,16 @@ __all__ = ["option_defaults", "show_options"]
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
-_GIVEN = {"reuse": False, "strict": False, "network": "none", "on_release": "remove"}
+_GIVEN: dict[str, Any] = {
+    "reuse": False,
+    "strict": False,
+    "network": "none",
+    "on_release": "remove",
+    "mounts": (),
+    "publish": (),
+    "dns": (),
+    "read_only": False,
+}
 _CONFIGURED = ("engine", "default_timeout", "idle_timeout", "start_timeout")
 
 

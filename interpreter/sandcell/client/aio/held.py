@@ -12,8 +12,9 @@ from sandcell.client.aio.channel import in_thread
 from sandcell.client.aio.hold import AsyncHold
 from sandcell.client.aio.transport import AsyncTransport
 from sandcell.client.checks import check_text
+from sandcell.client.container_options import fit_engine
 from sandcell.client.host import Creation, Host, the_host
-from sandcell.client.options import CreateOptions, fit_engine, make_spec
+from sandcell.client.options import CreateOptions, make_spec
 from sandcell.client.protocol import Request, path_of
 from sandcell.client.records import born_dead, info_of_record, not_yours
 from sandcell.client.signature import show_options
@@ -52,8 +53,10 @@ class AsyncHeld:
         `name` and `reuse`: a taken name is EXISTS, or with `reuse` the sandbox that has it, started where it is
         stopped. `engine`: "auto", "docker", "podman", "local" or "process". `cpus` in cores, `memory` and `disk` as
         "512MiB" or bytes, `pids`; one that cannot be applied is in `info().warnings`, an error with `strict`. `env` for
-        all user code. `python`: the interpreter whose environment user code gets, by default this one.
-        `default_timeout` for runs and commands, `idle_timeout`, `start_timeout` in seconds. `on_release`: what becomes
+        all user code. `mounts`: folders of this machine, "SOURCE:TARGET", read-only unless ":rw" follows. `publish`:
+        ports on the loopback, 8000 or "8080:80". `read_only`: user code writes to memory alone, in `/workspace`, its
+        home and `/tmp`. `dns`, `hostname`, and `runtime`, what runs a container. What an engine cannot do it refuses.
+        `python`: the interpreter whose environment user code gets, by default this one. `default_timeout` for runs and commands, `idle_timeout`, `start_timeout` in seconds. `on_release`: what becomes
         of it when its owner closes it or dies: "remove", "stop" or "keep".
 
         Raises:

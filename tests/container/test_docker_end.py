@@ -1,0 +1,34 @@
+"""How a container ended, from what the daemons were seen to tell of real deaths."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from sandcell_container.engines.docker_end import judge_end
+
+
+@pytest.mark.parametrize(
+    ("code", "oom_killed", "happened", "silent", "cause"),
+    [
+        (0, False, {"start", "die"}, False, "exited"),
+        (3, True, {"start", "oom", "die"}, False, "exited"),  # a child of it was killed for want of memory
+        (137, True, {"start", "oom", "die"}, False, "oom"),
+        (137, False, {"start", "oom", "die"}, False, "oom"),
+        (137, False, {"start", "kill", "die"}, False, "killed"),
+        (137, False, {"start", "die"}, False, "killed"),  # by the machine's root
+        (137, False, {"start", "die"}, True, "oom"),
+        (137, False, {"start", "kill", "die"}, True, "killed"),
+        (137, False, set[str](), False, "killed"),  # the daemon has forgotten
+    ],
+)
+def test_an_end_has_its_cause(
+    code: int, *, oom_killed: bool, happened: set[str], silent: bool, cause: str
+) -> None:
+    end = judge_end(code, oom_killed=oom_killed, happened=happened, silent_oom=silent, at=1.0)
+    assert end.cause == cause
+    assert end.code == (code if cause == "exited" else None)
+    assert end.signal == (None if cause == "exited" else signal.SIGKILL)
+    assert end.limit == ("memory" if cause == "oom" else None)
+    assert end.at == 1.0
