@@ -16,7 +16,7 @@ import socket
 import sys
 from typing import Any, NamedTuple, NoReturn
 
-_MOUNT = "/run/sandcell/host"  # the host's folder: boot.json comes from it, guest.sock and guest.log go to it
+_MOUNT = "/run/sandcell/host"  # the host's folder: boot.json comes from it, all else goes to it
 _GUEST_PYTHON = "/opt/sandcell/bin/python"
 _SPAWNER = "/opt/sandcell/spawner.py"
 _SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -31,12 +31,13 @@ class HostFiles(NamedTuple):
     boot: int
     listener: int
     log: int
+    memo: int
 
 
 def main() -> NoReturn:
     give_places(sys.argv[1:])
     files = open_host_files(_MOUNT)
-    tell_isolation(files.boot)
+    complete_boot(files)
     os.dup2(files.log, 2)  # whatever fails from here on, the engine can read it
     guest_end, spawner_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if os.fork() == 0:
@@ -64,18 +65,19 @@ def open_host_files(folder: str) -> HostFiles:
     os.seteuid(owner)
     try:
         os.fchdir(handle)
-        return HostFiles(_copy_of("boot.json"), _listen_on("guest.sock"), _append_to("guest.log"))
+        log, memo = _append_to("guest.log"), _append_to("memo")
+        return HostFiles(_copy_of("boot.json"), _listen_on("guest.sock"), log, memo)
     finally:
         os.seteuid(0)
         os.chdir("/")
         os.close(handle)
 
 
-def tell_isolation(boot: int) -> None:
-    """Have the guest told what is really isolated."""
-    facts = json.loads(os.pread(boot, os.fstat(boot).st_size, 0))
-    facts["isolation"] = probe_isolation(facts["isolation"])
-    _fill(boot, json.dumps(facts).encode())
+def complete_boot(files: HostFiles) -> None:
+    """Have the guest told what is known only here: what is really isolated, and where its memo is."""
+    facts = json.loads(os.pread(files.boot, os.fstat(files.boot).st_size, 0))
+    facts |= {"isolation": probe_isolation(facts["isolation"]), "memo_fd": files.memo}
+    _fill(files.boot, json.dumps(facts).encode())
 
 
 def probe_isolation(isolation: dict[str, Any]) -> dict[str, Any]:
@@ -103,7 +105,7 @@ def become_guest(files: HostFiles, spawner_fd: int) -> NoReturn:
     """Turn into the guest, in an environment that user code can neither write nor read."""
     guest = pwd.getpwnam("guest")
     _become(guest)
-    for fd in (files.boot, files.listener, spawner_fd):
+    for fd in (files.boot, files.listener, files.memo, spawner_fd):
         os.set_inheritable(fd, True)
     environment = {"PATH": _SYSTEM_PATH, "LANG": "C.UTF-8", "HOME": guest.pw_dir, "TMPDIR": guest.pw_dir}
     options = [f"--boot-fd={files.boot}", f"--listen-fd={files.listener}", f"--spawner-fd={spawner_fd}"]
@@ -153,7 +155,7 @@ def _listen_on(name: str) -> int:
 
 
 def _append_to(name: str) -> int:
-    return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+    return os.open(name, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
 
 
 if __name__ == "__main__":

@@ -71,6 +71,35 @@ def test_files_survive_a_stop_and_a_start(place: Place, kept: Sandbox) -> None:
         assert files_of(again) == "here\n" * 3
 
 
+def test_a_call_starts_what_is_stopped_and_says_what_is_lost(place: Place) -> None:
+    with place.create(env={"STAGE": "test"}) as box:
+        box.run_code("x = 1")
+        work = box.create_context(id="work")
+        box.exec("echo here > a", check=True)
+        box.stop()
+        assert box.status == "stopped"
+        assert box.exec("cat a; echo $STAGE").stdout == "here\ntest\n"
+        assert box.info().starts == 2
+        assert box.run_code("1").fresh_state
+        with pytest.raises(SandcellError) as lost:
+            work.run_code("1")
+        assert lost.value.code is ErrorCode.LOST
+
+
+def test_one_that_ends_by_itself_says_why(place: Place) -> None:
+    with place.create(on_release="stop") as box:
+        pass
+    assert look(place, box).status == "stopped"
+    place.engine.start(box.id)
+    with place.create(on_release="keep", idle_timeout=0.1) as idle:
+        pass
+    end = place.engine.await_end(idle.id, timeout=20)
+    assert end is not None
+    assert (end.cause, end.limit) == ("culled", "idle_timeout")
+    for each in (box, idle):
+        place.engine.remove(each.id)
+
+
 def test_what_is_so_already_is_fine(place: Place, kept: Sandbox) -> None:
     assert place.engine.start(kept.id).starts == 1
     place.engine.stop(kept.id)

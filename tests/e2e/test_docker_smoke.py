@@ -237,7 +237,8 @@ def test_a_killed_container_ends_waiting_calls_with_the_cause(place: Place) -> N
         place.containers(sandbox.id)[0].kill()
         waiting.join(20)
         assert not waiting.is_alive()
-        assert caught[0].code in {ErrorCode.SANDBOX_GONE, ErrorCode.UNREACHABLE}
+        assert caught[0].code is ErrorCode.SANDBOX_GONE
+        assert caught[0].details["end"]["cause"] == "killed"
         with pytest.raises(SandcellError) as next_call:
             sandbox.exec("true")
         assert next_call.value.code == ErrorCode.SANDBOX_GONE

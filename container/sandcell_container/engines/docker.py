@@ -269,7 +269,7 @@ class DockerEngine(PartialEngine):
                 container = life.container()
                 if not life.await_exit(container, timeout):
                     return None
-                return kept.record.end or read_end(container, self._kind)
+                return kept.record.end or read_end(container, self._kind, life.folder)
         except SandcellError as problem:
             if problem.code not in (ErrorCode.NOT_FOUND, ErrorCode.SANDBOX_GONE):
                 raise

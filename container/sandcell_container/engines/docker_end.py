@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from docker.models.containers import Container
 
     from sandcell_container.engines.docker_address import Kind
+    from sandcell_container.engines.docker_folder import Folder
 
 __all__ = ["judge_end", "read_end"]
 
@@ -40,8 +41,8 @@ class _Event(msgspec.Struct, frozen=True):
     time_ns: int = msgspec.field(name="timeNano", default=0)
 
 
-def read_end(container: Container, kind: Kind) -> End:
-    """Return the end of a container that does not run. Asks the daemon for what happened to it."""
+def read_end(container: Container, kind: Kind, folder: Folder) -> End:
+    """Return the end of a container that does not run: its guest's last word, else what the daemon knows of it."""
     container.reload()
     state = msgspec.convert(container.attrs["State"], _State)
     memory: int = container.attrs.get("HostConfig", {}).get("Memory") or 0
@@ -50,20 +51,34 @@ def read_end(container: Container, kind: Kind) -> End:
         oom_killed=state.oom_killed,
         happened=_happened(container, _seconds(state.started_at)),
         silent_oom=kind == "podman" and memory > 0,
+        said=folder.last_word(),
         at=_seconds(state.finished_at) or time.time(),
     )
 
 
 def judge_end(
-    exit_code: int, *, oom_killed: bool, happened: AbstractSet[str], silent_oom: bool, at: float
+    exit_code: int,
+    *,
+    oom_killed: bool,
+    happened: AbstractSet[str],
+    silent_oom: bool,
+    said: End | None,
+    at: float,
 ) -> End:
-    """Return the end of a container with `exit_code`, of which the daemon tells `happened`, the names of its events.
+    """Return the end of a container with `exit_code`, of which the daemon tells `happened`, the names of its events, and
+    the guest what it `said` at its end.
+
+    The container ends with its guest, and with 0. A guest that said nothing was killed.
 
     `silent_oom`: the daemon neither marks a container that was killed for want of memory nor tells an event of it, as
     Podman with control groups of version 1. SIGKILL that nobody is known to have sent is taken for that then.
     """
-    if exit_code != _KILLED:
+    if said is not None and said.cause != "lost" and exit_code == 0:
+        return said
+    if exit_code not in (0, _KILLED):
         return End(cause="exited", code=exit_code, at=at, state="lost")
+    if exit_code == 0 and "oom" not in happened:
+        return End(cause="lost", at=at, state="lost")
     if oom_killed or "oom" in happened or (silent_oom and "kill" not in happened):
         return End(cause="oom", signal=signal.SIGKILL, limit="memory", at=at, state="lost")
     return End(cause="killed", signal=signal.SIGKILL, at=at, state="lost")

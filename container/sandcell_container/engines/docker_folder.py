@@ -5,6 +5,7 @@
         boot.json          0600, what the guest is told at its next start
         guest.sock         the guest's, bound by the container
         guest.log          its last words
+        memo               what it wants to be known after its end
     STATE/.ended/ID        how a sandbox ended that is no more, for ten minutes
 
 Whether a sandbox is there and runs, its container's labels and state tell; a folder that is neither locked nor a
@@ -27,6 +28,7 @@ from sandcell_container.end import End
 from sandcell_container.engine import Address, Record
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.file_tree import remove_tree
+from sandcell_container.memo import note_start, read_end
 from sandcell_container.os_process import OsProcess, boot_id
 from sandcell_container.spec import SandboxSpec
 
@@ -173,6 +175,19 @@ class Folder:
     @property
     def socket(self) -> str:
         return str(self.path / "guest.sock")
+
+    def note_start(self, number: int) -> None:
+        """Begin the memo of a start."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        memo = os.open(self.path / "memo", flags, 0o600)
+        try:
+            note_start(memo, number)
+        finally:
+            os.close(memo)
+
+    def last_word(self) -> End | None:
+        """Return the end of which the guest of the last start has told; None where it has told none."""
+        return read_end(self.path / "memo")
 
     def last_words(self) -> list[str]:
         """Return the last 50 lines of what the guest had to say, of all its starts."""

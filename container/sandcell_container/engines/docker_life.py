@@ -111,6 +111,7 @@ class Life:
             kept.spec, record, runtime=kept.runtime, warnings=kept.warnings, settings=self.guest_settings
         )
         self.folder.write_boot(boot)
+        self.folder.note_start(starts)
         container = self.container()
         try:
             start_container(container, self.folder, deadline)

@@ -109,7 +109,7 @@ def _settle(place: _Place, folder: Folder) -> Record | None:
     kept, containers = folder.read(), place.containers(ID, folder.id)
     if kept is not None and any(each.status in _LIVE for each in containers) and kept.record.starts:
         return replace(kept.record, status="running", end=None)
-    end = read_end(containers[0], place.kind) if containers else End(cause="lost", at=time.time())
+    end = read_end(containers[0], place.kind, folder) if containers else End(cause="lost", at=time.time())
     if kept is not None and containers and kept.keeps_files:
         record = replace(
             kept.record, status=_STATUS.get(containers[0].status, "failed"), end=kept.record.end or end

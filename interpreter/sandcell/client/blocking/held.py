@@ -13,8 +13,9 @@ from sandcell.client.blocking.channel import in_thread
 from sandcell.client.blocking.hold import Hold
 from sandcell.client.blocking.transport import Transport
 from sandcell.client.checks import check_text
+from sandcell.client.container_options import fit_engine
 from sandcell.client.host import Creation, Host, the_host
-from sandcell.client.options import CreateOptions, fit_engine, make_spec
+from sandcell.client.options import CreateOptions, make_spec
 from sandcell.client.protocol import Request, path_of
 from sandcell.client.records import born_dead, info_of_record, not_yours
 from sandcell.client.signature import show_options
@@ -53,9 +54,12 @@ class Held:
         `name` and `reuse`: a taken name is EXISTS, or with `reuse` the sandbox that has it, started where it is
         stopped. `engine`: "auto", "docker", "podman", "local" or "process". `cpus` in cores, `memory` and `disk` as
         "512MiB" or bytes, `pids`; one that cannot be applied is in `info().warnings`, an error with `strict`. `env` for
-        all user code. `python`: the interpreter whose environment user code gets, by default this one.
-        `default_timeout` for runs and commands, `idle_timeout`, `start_timeout` in seconds. `on_release`: what becomes
-        of it when its owner closes it or dies: "remove", "stop" or "keep".
+        all user code. `mounts`: folders of this machine, "SOURCE:TARGET", read-only unless ":rw" follows. `publish`:
+        ports on the loopback, 8000 or "8080:80". `read_only`: user code writes to memory alone, in `/workspace`, its
+        home and `/tmp`. `dns`, `hostname`, and `runtime`, what runs a container. What an engine cannot do it refuses.
+        `python`: the interpreter whose environment user code gets, by default this one. `default_timeout` for
+        runs and commands, `idle_timeout`, `start_timeout` in seconds. `on_release`: what becomes of it when its owner
+        closes it or dies: "remove", "stop" or "keep".
 
         Raises:
             InvalidRequest: INVALID_ARGUMENT, INVALID_NAME, INVALID_ENV_NAME; UNSUPPORTED: an option of a later
