@@ -298,6 +298,9 @@ def _start(life: Life, kept: Kept) -> Record:
         container.unpause()
     if container.status in ("running", "paused"):
         return replace(kept.record, status="running", end=None)
+    if not kept.keeps_files:  # it is dead, only nobody has looked yet
+        life.bury(container)
+        raise life.folder.missing()
     return life.run_again(kept, time.monotonic() + kept.spec.start_timeout)
 
 

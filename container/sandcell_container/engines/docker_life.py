@@ -18,6 +18,7 @@ from sandcell_container.engines.docker_address import Kind
 from sandcell_container.engines.docker_boot import GUEST_USER, boot_of
 from sandcell_container.engines.docker_create import create_container
 from sandcell_container.engines.docker_daemon import Facts
+from sandcell_container.engines.docker_end import read_end
 from sandcell_container.engines.docker_folder import Folder
 from sandcell_container.engines.docker_image import commit_files, drop_image, kept_name
 from sandcell_container.engines.docker_options import (
@@ -108,7 +109,7 @@ class Life:
         starts, now = kept.record.starts + 1, time.time()
         record = replace(kept.record, status="running", starts=starts, started_at=now, end=None)
         boot = boot_of(
-            kept.spec, record, runtime=kept.runtime, warnings=kept.warnings, settings=self.guest_settings
+            kept.spec, kept.record, runtime=kept.runtime, warnings=kept.warnings, settings=self.guest_settings
         )
         self.folder.write_boot(boot)
         self.folder.note_start(starts)
@@ -150,6 +151,12 @@ class Life:
             undo.pop_all()
         old.remove(force=True)
         return record
+
+    def bury(self, container: Container) -> None:
+        """Remove all of one that has ended, and keep how it did."""
+        end = read_end(container, self.kind, self.folder)
+        remove_all(self.client, self.folder.id, self.containers())
+        self.folder.bury(end)
 
     def stop(self) -> None:
         """End what runs in it: its guest politely, then all.
