@@ -120,6 +120,19 @@ class _Ring:
                 break
         return found
 
+    @property
+    def size(self) -> int:
+        return min(self._end, self._capacity)
+
+    def make_room(self, size: int) -> None:
+        """Take the disk for the next `size` bytes now, `capacity` at most. Raises OSError where there is not so much."""
+        at = self._end % self._capacity
+        size = min(size, self._capacity)
+        behind = min(size, self._capacity - at)
+        for start, length in ((at, behind), (0, size - behind)):
+            if length:
+                os.posix_fallocate(self._file.fileno(), start, length)
+
     def close(self) -> None:
         self._file.close()
 
@@ -190,6 +203,11 @@ class Journal:
     def memory(self) -> int:
         """How many bytes it holds in memory, bookkeeping included: its bound and one entry at most."""
         return self._head_size + self._tail_size
+
+    @property
+    def disk(self) -> int:
+        """How many bytes it holds on disk."""
+        return self._ring.size if self._ring is not None else 0
 
     @property
     def ended(self) -> bool:
@@ -283,10 +301,18 @@ class Journal:
                 yield batch
 
     def rest(self, memory: int) -> None:
-        """Hold at most `memory` bytes in memory from now on, where there is a disk for what is over it."""
-        if self._disk:
+        """Hold at most `memory` bytes in memory from now on, where the disk takes what is over it."""
+        if self._tail_size > memory and self._make_room(self._tail_size):
             self._memory = min(self._memory, max(memory, self._head_size))
             self._trim()
+
+    def reserve_disk(self) -> bool:
+        """Take all the disk that it may have now, so that it is there later; returns whether it is."""
+        return self._make_room(self._disk)
+
+    def give_back_disk(self) -> None:
+        """Drop what is on disk; readers are told of it as of all that is missing."""
+        self._drop_ring()
 
     def close(self) -> None:
         """Give back memory and disk, and end every follower. Twice is fine."""
@@ -335,6 +361,19 @@ class Journal:
             self._tail_size -= len(entry.data) + _ENTRY_COST
             if len(entry.data) + FRAME_HEAD.size <= self._disk:
                 self._spill(entry)
+
+    def _make_room(self, size: int) -> bool:
+        """Take `size` bytes of disk now; returns whether they are there."""
+        if not self._disk:
+            return False
+        try:
+            if self._ring is None:
+                self._ring = _Ring(self._disk, self._limits.spill_dir)
+            self._ring.make_room(size)
+        except OSError as problem:
+            log.info("no disk can be set aside for a journal: %s", problem)
+            return False
+        return True
 
     def _spill(self, entry: Entry) -> None:
         try:

@@ -50,3 +50,10 @@ def test_it_waits_a_moment_for_who_reads_and_only_as_long() -> None:
     assert backlog.is_ahead(place(2, 200)), "who goes on is waited for again"
     backlog.note_reader(None)
     assert not backlog.is_ahead(place(9, 10**6))
+
+
+def test_its_bound_may_grow() -> None:
+    backlog = Backlog(100, 10**6)
+    assert backlog.is_full(place(0, 100))
+    backlog.widen(1000)
+    assert not backlog.is_full(place(0, 999))

@@ -303,6 +303,19 @@ async def test_a_writer_that_must_not_lose_waits_until_somebody_has_read(start: 
     assert found == b"".join(b"%d\n" % number for number in range(1, 300_001))
 
 
+async def test_without_room_on_disk_it_waits_for_what_memory_holds(start: Starter) -> None:
+    limits = JournalLimits(memory=2**20, disk=2**22, spill_dir="/missing")
+    process = await start("seq 600000", limits=limits, on_full="block")
+    async with asyncio.timeout(DEADLINE_S):
+        while process.journal.cursor.offset < 2**19:
+            await process.journal.changed()
+    found = b""
+    async for entry in entries_of(process):
+        assert entry.kind != Kind.GAP
+        found += entry.data if entry.kind == Kind.STDOUT else b""
+    assert found == b"".join(b"%d\n" % number for number in range(1, 600_001))
+
+
 async def test_one_that_waits_for_readers_can_be_killed(start: Starter) -> None:
     limits = JournalLimits(memory=10_000, disk=100_000)
     process = await start("yes", limits=limits, on_full="block")

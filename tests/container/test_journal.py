@@ -288,3 +288,14 @@ async def test_a_writer_can_see_how_far_its_slowest_reader_is_behind() -> None:
         await quick.next()
     assert journal.backlog == 0
     assert told[1] == 0 and told[-1] == 0
+
+
+def test_one_that_is_to_rest_keeps_in_memory_what_no_disk_takes(tmp_path: Path) -> None:
+    for folder, left in ((tmp_path, 1000), (tmp_path / "missing", 5000)):
+        journal = Journal("e", JournalLimits(memory=10_000, disk=100_000, spill_dir=str(folder)))
+        for _ in range(10):
+            journal.append(Kind.STDOUT, b"x" * 500)
+        journal.rest(1000)
+        assert abs(journal.memory - left) < 2000
+        assert [entry.kind for entry in journal.last(10**6)] == [Kind.STDOUT] * 10
+        journal.close()

@@ -249,3 +249,13 @@ async def test_a_limit_on_memory_is_told_with_what_does_not_hold(processes: Proc
     info = processes.describe(process)
     assert info.memory == 200 * 2**20
     assert "each process of the tree, not for their sum" in info.warnings[0]
+
+
+async def test_the_output_of_all_that_ended_takes_no_more_disk_than_it_may(
+    processes: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "MAX_KEPT_DISK", 2_500_000)
+    done = [await run(processes, "head -c 2000000 /dev/zero") for _ in range(2)]
+    assert done[0].journal.read(done[0].journal.start)[0].kind == Kind.GAP
+    assert done[1].journal.read(done[1].journal.start)[0].kind == Kind.STARTED
+    assert done[1].journal.disk > 1_900_000

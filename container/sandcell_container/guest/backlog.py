@@ -27,6 +27,10 @@ class Backlog:
         self._reader: int | None = None
         self._is_patient = True
 
+    def widen(self, bound: int) -> None:
+        """From now on the writer may get `bound` bytes ahead."""
+        self._bound = bound
+
     def note_read(self, cursor: Cursor) -> None:
         """Somebody has read as far as `cursor`. Who is behind another is not waited for."""
         self._read = max(self._read, _place(cursor))

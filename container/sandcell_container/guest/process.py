@@ -96,7 +96,8 @@ class Process:
         self.journal = Journal(plan.epoch, plan.limits)
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
-        self._backlog = Backlog(_bound_of(plan), _AHEAD)
+        self._backlog = Backlog(plan.limits.memory // 2 if plan.on_full == "block" else None, _AHEAD)
+        self._has_disk = False
         self._patience: asyncio.TimerHandle | None = None
         self._pipes = _Pipes(self._take, has_input=plan.stdin)
         self._ending = Ending(plan.judge)
@@ -247,6 +248,8 @@ class Process:
         """Take what the process writes, or let it wait: until somebody has read, or for a moment."""
         written = self.journal.cursor
         if self._backlog.is_full(written):
+            self._take_disk()
+        if self._backlog.is_full(written):
             self._pipes.pause()
         elif self._backlog.is_ahead(written):
             self._pipes.pause()
@@ -254,6 +257,16 @@ class Process:
                 self._patience = self._loop.call_later(_PATIENCE_S, self._lose_patience)
         else:
             self._pipes.resume()
+
+    def _take_disk(self) -> None:
+        """Set aside the disk of what must not be dropped; where there is too little of it, memory has to do.
+
+        Half of the room is for what was read, and may have been lost on its way.
+        """
+        if not self._has_disk:
+            self._has_disk = True
+            if self.journal.reserve_disk():
+                self._backlog.widen(self.plan.limits.disk // 2)
 
     def _lose_patience(self) -> None:
         self._patience = None
@@ -314,13 +327,6 @@ class Process:
                 hint="start it with stdin=True",
             )
         return self._pipes.stdin
-
-
-def _bound_of(plan: ProcessPlan) -> int | None:
-    """Return how much may be unread. The other half of the journal is what was read, and may have been lost on its way."""
-    if plan.on_full == "drop_oldest":
-        return None
-    return (plan.limits.disk or plan.limits.memory) // 2
 
 
 class _Pipes:

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 __all__ = ["Launch", "Prepare", "Processes"]
 
 MAX_FORGOTTEN = 10_000  # ids of processes that ran and whose record is gone
+MAX_KEPT_DISK = (
+    256 * 2**20
+)  # of the output of all that have ended: it takes the place of the sandbox's own /tmp
 LEAST_MEMORY = 8 * 2**20  # a shell and its libraries
 
 
@@ -277,6 +280,17 @@ class Processes:
             self._forget(process)
         elif len(self._ended) > self._config.max_records:
             self._forget(self.get(next(iter(self._ended))))
+        self._spare_disk()
+
+    def _spare_disk(self) -> None:
+        """Give back the longest ago ended output over the bound; its readers are told."""
+        journals = [self.get(each).journal for each in self._ended]
+        over = sum(journal.disk for journal in journals) - MAX_KEPT_DISK
+        for journal in journals:
+            if over <= 0:
+                return
+            over -= journal.disk
+            journal.give_back_disk()
 
     def _forget(self, process: Process) -> None:
         """Drop it, but not that it ran and how it ended: its request may be repeated, and somebody may wait for it."""
