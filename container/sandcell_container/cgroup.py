@@ -1,17 +1,40 @@
-"""A control group of the system as it is read: what its processes use together. Pure; who opens the files is the caller's.
+"""A control group of the system: what its processes use together, and its end. Who opens the files is the caller's.
 
 Version 1 has a folder for each controller, version 2 one for all. Source: cgroups(7), the kernel's admin-guide.
 """
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["ControlGroup", "Usage", "oom_kills_in", "read_usage"]
+__all__ = ["GROUP_FILES", "ControlGroup", "Usage", "end_group", "oom_kills_in", "read_usage"]
+
+
+# What is read below, by version: controller and name.
+GROUP_FILES: dict[int, tuple[tuple[str, str], ...]] = {
+    1: (
+        ("memory", "memory.usage_in_bytes"),
+        ("memory", "memory.max_usage_in_bytes"),
+        ("memory", "memory.stat"),
+        ("memory", "memory.oom_control"),
+        ("pids", "pids.current"),
+        ("cpuacct", "cpuacct.usage"),
+    ),
+    2: (
+        ("memory", "memory.current"),
+        ("memory", "memory.peak"),
+        ("memory", "memory.stat"),
+        ("memory", "memory.events"),
+        ("pids", "pids.current"),
+        ("cpu", "cpu.stat"),
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +89,23 @@ def oom_kills_in(version: int, read: Callable[[str, str], str | None]) -> int | 
     """Return how many processes of a group the system has killed for want of memory."""
     name = "memory.oom_control" if version == 1 else "memory.events"
     return _field(read("memory", name), "oom_kill")
+
+
+def end_group(group: ControlGroup | None) -> bool:
+    """Remove a group whose processes have ended; tells whether it is gone."""
+    gone = True
+    for path in group.paths if group else ():
+        try:
+            os.rmdir(path)
+        except FileNotFoundError:
+            pass  # at an earlier look
+        except OSError as failed:
+            if failed.errno not in {errno.EBUSY, errno.EACCES, errno.EROFS}:
+                raise
+            gone = (
+                failed.errno != errno.EBUSY and gone
+            )  # something of it is just ending; or it is not ours to remove
+    return gone
 
 
 def _number(text: str | None) -> int | None:

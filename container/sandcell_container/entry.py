@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from sandcell_container.cgroup import ControlGroup
 from sandcell_container.end import End
 from sandcell_container.engine import Address, Record
 from sandcell_container.memo import read_end
@@ -30,7 +31,7 @@ _log = logging.getLogger(__name__)
 class Entry:
     """One sandbox of the table. `uid` is its own user where a root host program made it. `processes` are those that
     stand for it on this machine, the guest second, known once it runs; `owner` is the program that made it. Both count
-    for the boot `boot` alone. `resting`: it was stopped on purpose, so its files stay. `python` is what its engine knows
+    for the boot `boot` alone. `group` is its control group, which goes with its processes. `resting`: it was stopped on purpose, so its files stay. `python` is what its engine knows
     of the Python that it stands on."""
 
     record: Record
@@ -40,6 +41,7 @@ class Entry:
     owner: OsProcess | None = None
     processes: tuple[OsProcess, ...] = ()
     boot: str = ""
+    group: ControlGroup | None = None
     resting: bool = False
     python: dict[str, Any] = field(default_factory=dict[str, Any])
 
@@ -83,6 +85,7 @@ class _Kept(msgspec.Struct):
     owner: tuple[int, int] | None
     processes: tuple[tuple[int, int], ...]
     boot: str
+    group: ControlGroup | None
     resting: bool
     python: dict[str, Any]
 
@@ -107,6 +110,7 @@ def read_entry(folder: Path) -> Entry | None:
         owner=None if kept.owner is None else OsProcess(*kept.owner),
         processes=tuple(OsProcess(*process) for process in kept.processes),
         boot=kept.boot,
+        group=kept.group,
         resting=kept.resting,
         python=kept.python,
     )
@@ -131,6 +135,7 @@ def write_entry(entry: Entry) -> None:
         "owner": _fields(entry.owner) if entry.owner else None,
         "processes": [_fields(process) for process in entry.processes],
         "boot": entry.boot,
+        "group": asdict(entry.group) if entry.group else None,
         "resting": entry.resting,
         "python": entry.python,
     }

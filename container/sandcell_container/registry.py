@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from sandcell_container.cgroup import end_group
 from sandcell_container.end import End
 from sandcell_container.engine import Deadlines, Pruned, Record
 from sandcell_container.entry import Entry, address_in, end_of, read_entry, write_entry
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
     from pathlib import Path
 
+    from sandcell_container.cgroup import ControlGroup
     from sandcell_container.spec import SandboxSpec
 
 __all__ = ["Claim", "Entry", "Registry"]
@@ -59,6 +61,12 @@ class Claim:
         self.lock = lock
         self._is_first = entry.record.starts == 0
 
+    def plan(self, group: ControlGroup | None) -> None:
+        """Record the control group that it is about to have, so that it goes whatever happens."""
+        planned = replace(self.entry, group=group)
+        write_entry(planned)
+        self.entry = planned
+
     def publish(self, processes: Sequence[OsProcess], *, python: dict[str, Any] | None = None) -> Entry:
         """Record that the sandbox runs, as `processes`; and what there is to know of the Python it stands on."""
         old = self.entry.record
@@ -76,6 +84,7 @@ class Claim:
 
     def abandon(self) -> None:
         """Take a new entry and its files back, or leave one that had run stopped; nothing of it may run any more."""
+        end_group(self.entry.group)
         if self._is_first:
             remove_tree(self.entry.folder)
         else:
@@ -198,9 +207,10 @@ class Registry:
             graves = [path for path in self._state.iterdir() if path.name.startswith(_GRAVE)]
         for entry in ended:
             _end(entry)
+            end_group(entry.group)
         for grave in graves:
             buried = read_entry(grave)
-            if buried is None or not _end(buried):
+            if buried is None or not (_end(buried) or _has_group(buried)):
                 remove_tree(grave)
         return Pruned(**{state: tuple(ids) for state, ids in found.items()})
 
@@ -234,7 +244,7 @@ class Registry:
         _end_all(entry)
         with self._locked():
             grave = self._bury(entry.folder)
-        if grave is not None:
+        if grave is not None and not _has_group(entry):
             remove_tree(grave)
 
     def _settle(self, folder: Path, leaving: OsProcess | None, ended: list[Entry]) -> str:
@@ -367,6 +377,11 @@ def _end(entry: Entry) -> list[OsProcess]:
     if left:
         _log.warning("processes of a dead sandbox do not end sandbox=%s", entry.record.id)
     return left
+
+
+def _has_group(entry: Entry) -> bool:
+    """Whether the control group of a sandbox that has ended cannot be removed yet; its grave stays for the next look."""
+    return not end_group(entry.group)
 
 
 def _end_all(entry: Entry) -> None:

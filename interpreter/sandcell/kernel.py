@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sandcell.dying import is_dying
 from sandcell.execution import Death
-from sandcell.memory import count_oom_kills, describe_size, judge_end
+from sandcell.memory import describe_size, judge_end
 from sandcell.starter import describe_exit
-from sandcell_container.end import Cause, End, end_of_status
+from sandcell_container.end import Cause, End
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_kernel.channels import KernelChannels
 from sandcell_kernel.output import KernelOutput
@@ -56,11 +55,9 @@ class Kernel:
         tasks: asyncio.TaskGroup,
         *,
         memory: MemoryLimit | None,
-        kills: int,
     ) -> None:
         loop = asyncio.get_running_loop()
         self._memory = memory
-        self._kills = kills
         self._started = started
         self._config = config
         self._exit = tasks.create_task(_exit_of(started.job))
@@ -91,10 +88,9 @@ class Kernel:
             InvalidRequest (CWD_NOT_FOUND): as the starter.
             Unavailable (START_FAILED, START_TIMEOUT): as the starter, or it died before it said welcome.
         """
-        kills = count_oom_kills()
         started = await starter.start(request)
         started.job.owner = owner
-        kernel = cls(started, config, tasks, memory=memory, kills=kills)
+        kernel = cls(started, config, tasks, memory=memory)
         try:
             await kernel._connect(on_message)
         except BaseException:
@@ -231,14 +227,12 @@ class Kernel:
         doom = self.doom
         if isinstance(ended, SandcellError):
             return Death(end=End(cause="lost"), reason=ended.message, problem=ended)
-        end = end_of_status(
-            ended.status, at=time.time(), peak_memory=ended.peak_memory, cause=doom.cause if doom else None
-        )
+        end = ended.end(doom.cause if doom else None)
         if doom is not None:
             told = replace(end, who=doom.who, limit=doom.limit)
             return Death(end=told, reason=doom.reason, announced=self.leaving)
         words = tuple(self._started.words.text.splitlines())
-        end = judge_end(end, self._memory, kills=count_oom_kills() - self._kills)
+        end = judge_end(end, self._memory)
         reason = f"the interpreter ended with {describe_exit(ended.status)}"
         if end.cause == "oom":
             may = f": it may have {describe_size(self._memory.size)}" if self._memory else ""

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import signal
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from sandcell_container.errors import ErrorCode, error
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from sandcell_container.end import End
 
 __all__ = [
     "LEAST_MEMORY",
     "MemoryLimit",
     "check_memory",
-    "count_oom_kills",
     "describe_size",
     "judge_end",
     "limit_of",
@@ -32,12 +28,6 @@ LEAST_MEMORY = 64 * 2**20  # an interpreter alone has 35 MiB
 _RESERVED = 88 * 2**20
 _NEAR = 0.9  # of a limit: a program that died of it had asked for a piece more than was left
 _FAULTS = {signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS}  # how C code ends that was given no memory
-# Counted by the system, the nearest first: our own control group, of either version, then the whole machine.
-_COUNTERS = (
-    ("/sys/fs/cgroup/memory.events", "oom_kill"),
-    ("/sys/fs/cgroup/memory/memory.oom_control", "oom_kill"),
-    ("/proc/vmstat", "oom_kill"),
-)
 
 
 class MemoryLimit(NamedTuple):
@@ -85,24 +75,7 @@ def warnings_of(wanted: int | None, sandbox: int | None, *, of: str = "context")
     return tuple(told)
 
 
-def count_oom_kills(counters: Sequence[tuple[str, str]] = _COUNTERS) -> int:
-    """Return how many processes the system has killed for want of memory, 0 where it does not say."""
-    for path, name in counters:
-        try:
-            lines = Path(path).read_text().splitlines()
-        except OSError:
-            continue
-        found = (line.split() for line in lines if line.startswith(f"{name} "))
-        if (fields := next(found, None)) is not None:
-            return int(fields[1])
-    return 0
-
-
-def judge_end(end: End, limit: MemoryLimit | None, *, kills: int) -> End:
-    """Return how an interpreter ended, with the cause "oom" where the lack of memory ended it.
-
-    `kills` is how many processes the system has killed for want of memory since it was started.
-    """
+def judge_end(end: End, limit: MemoryLimit | None) -> End:
+    """Return how a process ended, with the cause "oom" where a fault of it says that its limit left it without memory."""
     near = limit is not None and (end.peak_memory or 0) >= _NEAR * (limit.size - limit.reserved)
-    starved = (end.signal in _FAULTS and near) or (end.signal == signal.SIGKILL and kills > 0)
-    return replace(end, cause="oom", limit="memory") if starved else end
+    return replace(end, cause="oom", limit="memory") if end.signal in _FAULTS and near else end

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sandcell_container.cgroup import ControlGroup, Usage, read_usage
+from sandcell_container.cgroup import ControlGroup, Usage, end_group, read_usage
 from sandcell_container.engines.cgroups import (
     Parents,
-    end_group,
     find_parents,
     limit_group,
     make_group,
+    plan_group,
     read_file,
 )
 from sandcell_container.spec import Limits
@@ -159,9 +159,10 @@ def group() -> Iterator[ControlGroup]:
     parents = find_parents(Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text())
     if parents is None:
         pytest.skip("no control group may be made here")
-    made = make_group(parents, f"sandcell-test-{os.getpid()}")
+    made = plan_group(parents, f"sandcell-test-{os.getpid()}")
+    make_group(made)
     yield made
-    assert end_group(made.paths)
+    assert end_group(made)
 
 
 def test_a_real_group_holds_and_tells(group: ControlGroup) -> None:

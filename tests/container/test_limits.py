@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from sandcell_container.engines.limits import apply_limits
+from sandcell_container.engines.limits import AppliedLimits, apply_limits
 from sandcell_container.errors import ErrorCode, InvalidRequest
 from sandcell_container.spec import Limits
 
 
 def test_no_limit_is_nothing_to_do() -> None:
-    assert apply_limits(Limits(), strict=True) == ({}, ())
+    assert apply_limits(Limits(), strict=True) == AppliedLimits({}, ())
 
 
 def test_what_the_spawner_can_set_is_set() -> None:

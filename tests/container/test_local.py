@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import getpass
+import json
 import os
 import sys
 import threading
@@ -96,20 +97,71 @@ def test_boot_tells_the_guest_the_truth(engine: LocalEngine) -> None:
     assert (boot["sandbox_id"], boot["name"], boot["engine"]) == (record.id, "told", "local")
     assert boot["base_env"]["A"] == "1" and boot["base_env"]["LANG"] == "de"
     assert boot["limits"] == {"cpus": None, "memory": 2**30, "disk": 2**30, "pids": 100}
-    assert len(boot["warnings"]) == 2
+    assert len(boot["warnings"]) == (1 if boot["isolation"]["cgroup"] else 2)
     assert boot["settings"] == {"max_body": "1000"}
     isolation = boot["isolation"]
     assert all(isolation[name] for name in ("pid", "net", "mount", "user", "ipc", "uts"))
-    assert isolation["runtime"] == "bwrap" and isolation["cgroup"] is False
+    assert isolation["runtime"] == "bwrap"
     assert (isolation["uid"] == os.geteuid()) == (os.geteuid() != 0)
     assert boot["hostname"] == Asker(record).run("hostname").output.strip() == "box"
 
 
 def test_limits_hold(engine: LocalEngine) -> None:
     box = Asker(engine.create(spec(limits=Limits(memory=2**29, pids=40, cpus=1))))
-    assert "MemoryError" in box.run("python", "-c", "x = bytearray(2**30)").output
-    assert box.python("import os; print(len(os.sched_getaffinity(0)))") == "1"
+    greedy = box.run("python", "-c", "x = bytearray(2**30)")
+    if box.boot()["isolation"]["cgroup"]:
+        assert greedy.code == -9
+    else:
+        assert "MemoryError" in greedy.output
+        assert box.python("import os; print(len(os.sched_getaffinity(0)))") == "1"
     assert box.python(_BOMB) == "refused"
+
+
+def test_one_file_is_no_larger_than_the_disk(engine: LocalEngine) -> None:
+    box = Asker(engine.create(spec(limits=Limits(disk=2**20))))
+    assert "File too large" in box.run("python", "-c", "open('f', 'wb').write(bytes(2**21))").output
+    assert box.run("stat", "-c", "%s", "f").output == f"{2**20}\n"
+
+
+def test_the_limits_are_those_of_all_together(engine: LocalEngine) -> None:
+    box = Asker(engine.create(spec(limits=Limits(memory=2**28, pids=60, cpus=0.5))))
+    if not box.boot()["isolation"]["cgroup"]:
+        pytest.skip("no control group may be made here")
+    assert box.python(_FILL) == "killed"
+    assert box.run("true").code == 0
+
+
+# Three children, each of which alone has room: all of them together have not.
+_FILL = """
+import os, signal
+def fill():
+    held = bytearray(110 * 2**20)
+    os.write(ready, b".")
+    os.read(go, 1)
+    os._exit(0)
+came, ready = os.pipe()
+go, let = os.pipe()
+children = [os.fork() or fill() for _ in range(3)]
+pid, status = os.wait()  # nobody ends by himself before he is let
+print("killed" if status == signal.SIGKILL else status)
+for child in children:
+    if child != pid: os.kill(child, signal.SIGKILL)
+"""
+
+
+def test_a_control_group_goes_with_its_sandbox(engine: LocalEngine, tmp_path: Path) -> None:
+    record = engine.create(spec())
+    written = json.loads((Path(record.address.path).parent / "record.json").read_text())
+    if written["group"] is None:
+        pytest.skip("no control group may be made here")
+    folders = [Path(each) for each in written["group"]["folders"].values()]
+    assert all(each.is_dir() for each in folders)
+    engine.stop(record.id)
+    assert not any(each.exists() for each in folders)
+    engine.start(record.id)
+    assert all(each.is_dir() for each in folders)
+    engine.remove(record.id)
+    assert not any(each.exists() for each in folders)
 
 
 _BOMB = """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,7 +10,6 @@ from sandcell.memory import (
     LEAST_MEMORY,
     MemoryLimit,
     check_memory,
-    count_oom_kills,
     describe_size,
     judge_end,
     limit_of,
@@ -19,9 +17,6 @@ from sandcell.memory import (
 )
 from sandcell_container.end import End
 from sandcell_container.errors import ErrorCode, SandcellError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LIMIT = 256 * 2**20
 ITS_OWN = MemoryLimit(LIMIT)
@@ -35,13 +30,8 @@ def ended(number: int | None, *, peak: int | None = LIMIT) -> End:
 
 @pytest.mark.parametrize("number", [signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS])
 def test_a_fault_at_the_limit_is_the_lack_of_memory(number: int) -> None:
-    end = judge_end(ended(number), ITS_OWN, kills=0)
+    end = judge_end(ended(number), ITS_OWN)
     assert (end.cause, end.limit, end.signal, end.peak_memory) == ("oom", "memory", number, LIMIT)
-
-
-def test_a_kill_is_the_systems_where_the_system_says_that_it_killed() -> None:
-    assert judge_end(ended(signal.SIGKILL, peak=None), None, kills=1).cause == "oom"
-    assert judge_end(ended(signal.SIGKILL), ITS_OWN, kills=0).cause == "signaled"
 
 
 @pytest.mark.parametrize(
@@ -55,20 +45,8 @@ def test_a_kill_is_the_systems_where_the_system_says_that_it_killed() -> None:
     ids=["far below", "unknown", "another signal", "exited"],
 )
 def test_other_ends_stay_what_they_are(end: End) -> None:
-    assert judge_end(end, ITS_OWN, kills=3) == end
-    assert judge_end(end, None, kills=0) == end
-
-
-def test_kills_are_counted_where_they_are_nearest(tmp_path: Path) -> None:
-    near, far = tmp_path / "near", tmp_path / "far"
-    far.write_text("oom_kill 7\n")
-    counters = [(str(near), "oom_kill"), (str(far), "oom_kill")]
-    assert count_oom_kills(counters) == 7
-    near.write_text("low 0\noom 3\noom_kill 2\noom_group_kill 9\n")
-    assert count_oom_kills(counters) == 2
-    near.write_text("nothing\n")
-    assert count_oom_kills(counters[:1]) == 0
-    assert count_oom_kills() >= 0
+    assert judge_end(end, ITS_OWN) == end
+    assert judge_end(end, None) == end
 
 
 def test_too_little_for_an_interpreter_is_refused() -> None:
@@ -92,7 +70,7 @@ def test_the_limit_that_is_reached_first() -> None:
     of_the_sandbox = limit_of(None, LIMIT)
     assert of_the_sandbox == limit_of(LIMIT + 1, LIMIT)
     assert of_the_sandbox is not None
-    assert judge_end(ended(signal.SIGABRT, peak=LIMIT * 2 // 3), of_the_sandbox, kills=0).cause == "oom"
+    assert judge_end(ended(signal.SIGABRT, peak=LIMIT * 2 // 3), of_the_sandbox).cause == "oom"
 
 
 def test_sizes_are_told_as_a_person_reads_them() -> None:

@@ -6,7 +6,6 @@ its own groups of memory and pids may be written to, else none. Source: cgroups(
 
 from __future__ import annotations
 
-import errno
 import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
     from sandcell_container.spec import Limits
 
-__all__ = ["Parents", "end_group", "find_parents", "limit_group", "make_group", "read_file"]
+__all__ = ["Parents", "find_parents", "limit_group", "make_group", "plan_group", "read_file"]
 
 _NEEDED = ("memory", "pids")
 _WANTED = ("memory", "pids", "cpu", "cpuacct")
@@ -53,13 +52,16 @@ def find_parents(mounts: str, groups: str) -> Parents | None:
     return _find_v2(found, own) or _find_v1(found, own)
 
 
-def make_group(parents: Parents, name: str) -> ControlGroup:
-    """Make a group, or take the one that is there."""
+def plan_group(parents: Parents, name: str) -> ControlGroup:
+    """Return where a group will be; nothing is made."""
     folders = {each: os.path.join(parent, name) for each, parent in parents.folders.items()}
-    group = ControlGroup(version=parents.version, folders=folders)
+    return ControlGroup(version=parents.version, folders=folders)
+
+
+def make_group(group: ControlGroup) -> None:
+    """Make a group, or take the one that is there."""
     for path in group.paths:
         os.makedirs(path, exist_ok=True)
-    return group
 
 
 def limit_group(group: ControlGroup, limits: Limits) -> tuple[str, ...]:
@@ -76,21 +78,6 @@ def limit_group(group: ControlGroup, limits: Limits) -> tuple[str, ...]:
     elif limits.cpus is not None:
         told.append("cpus are not limited: this machine hands on no control group for them")
     return tuple(told)
-
-
-def end_group(paths: Iterable[str]) -> bool:
-    """Remove the folders of a group whose processes have ended; tells whether they are gone."""
-    gone = True
-    for path in paths:
-        try:
-            os.rmdir(path)
-        except FileNotFoundError:
-            pass  # at an earlier look
-        except OSError as failed:
-            if failed.errno != errno.EBUSY:
-                raise
-            gone = False  # something of it is just ending
-    return gone
 
 
 def read_file(group: ControlGroup, controller: str, name: str) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sandcell_container.engines import bwrap
@@ -17,6 +17,7 @@ from sandcell_container.engines.environment import (
     minimal_cover,
 )
 from sandcell_container.engines.launch import Launch, Program
+from sandcell_container.engines.limits import AppliedLimits
 from sandcell_container.engines.sandbox_host import Blueprint
 from sandcell_container.engines.seccomp import filter_program
 from sandcell_container.engines.settings import EngineSettings
@@ -50,13 +51,13 @@ class Tools:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """One sandbox as it is to be. `environment` is user code's; `limits` is what the spawner applies."""
+    """One sandbox as it is to be. `environment` is user code's; `limits` are as they are applied."""
 
     tools: Tools
     spec: SandboxSpec
     entry: Entry
     environment: PythonEnvironment
-    limits: dict[str, int]
+    limits: AppliedLimits
     warnings: tuple[str, ...]
 
     def blueprint(self) -> Blueprint:
@@ -70,16 +71,20 @@ class Drawing:
             _make_files(self.entry, self.environment, venv)
         view = self._view(roots)
         line = bwrap.build_line(view, place=self.tools.place)
-        command = spawner_command(self.tools.environment.executable, bwrap.SPAWNER, "marks", self.limits)
+        command = spawner_command(
+            self.tools.environment.executable, bwrap.SPAWNER, "marks", self.limits.spawner
+        )
         guest = self.tools.settings.guest
+        program = make_program(self.tools.bubblewrap, line, command, identity=self.entry.uid)
         launch = Launch(
             boot=self._boot(venv, seccomp=view.seccomp is not None),
             module=guest.module,
             function=guest.function,
-            program=make_program(self.tools.bubblewrap, line, command, identity=self.entry.uid),
+            program=replace(program, groups=self.limits.group.paths if self.limits.group else ()),
             timeout=self.spec.start_timeout,
             enter=True,
             import_roots=("/usr", *roots),
+            group=self.limits.group,
         )
         return Blueprint(
             launch=launch,
@@ -115,7 +120,7 @@ class Drawing:
                 venv=venv, environment=self.environment, home=bwrap.HOME, user=_USER, temp="/tmp"
             ),
             isolation=_isolation(self.entry.uid, seccomp=seccomp),
-            warnings=self.warnings,
+            warnings=(*self.limits.warnings, *self.warnings),
             settings=self.tools.settings.guest_settings,
             trusted=self.environment,
         )

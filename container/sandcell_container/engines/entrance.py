@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from sandcell_container.engines import namespaces
 from sandcell_container.engines.imports import import_only_from
 from sandcell_container.engines.launcher import take_identity
+from sandcell_container.guest.meter import open_group_files
 from sandcell_container.os_process import OsProcess
 
 if TYPE_CHECKING:
     from sandcell_container.engines.launch import Launch
+    from sandcell_container.guest.boot import GuestBoot
 
 __all__ = ["GuestSide", "serve"]
 
@@ -61,10 +63,11 @@ def serve(launch: Launch, side: GuestSide, *, launcher: int, parent: int) -> NoR
 def _serve(launch: Launch, side: GuestSide, *, launcher: int, parent: int) -> int:
     reply = socket.socket(fileno=side.reply)
     spawner = socket.socket(fileno=side.spawner)
+    boot = _with_group(launch)
     try:
         _await_spawner(spawner, launch.timeout)
         processes = [OsProcess.of(launcher), OsProcess.of(os.getpid())]
-        isolation = dict(launch.boot.isolation)
+        isolation = dict(boot.isolation)
         if launch.enter:
             init = _child_pid(side.status)
             processes.append(OsProcess.of(init))
@@ -76,9 +79,18 @@ def _serve(launch: Launch, side: GuestSide, *, launcher: int, parent: int) -> in
     serve_sandbox = getattr(sys.modules[launch.module], launch.function)
     reply.send(json.dumps({"running": [[each.pid, each.started] for each in processes]}).encode())
     reply.close()
-    boot = replace(launch.boot, isolation=isolation, memo_fd=side.memo)
+    boot = replace(boot, isolation=isolation, memo_fd=side.memo)
     serve_sandbox(boot, socket.socket(fileno=side.listener), spawner)
     return 0
+
+
+def _with_group(launch: Launch) -> GuestBoot:
+    """Open what the guest is to read of its sandbox's control group: files alone, as a folder would lead to the host's."""
+    if launch.group is None:
+        return launch.boot
+    files = open_group_files(launch.group.version, launch.group.folders)
+    isolation = {**launch.boot.isolation, "cgroup": bool(files)}
+    return replace(launch.boot, isolation=isolation, group_version=launch.group.version, group_files=files)
 
 
 def _await_spawner(spawner: socket.socket, timeout: float) -> None:

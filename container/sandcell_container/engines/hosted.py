@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sandcell_container.engines.cgroups import find_parents, plan_group
 from sandcell_container.engines.environment import PythonEnvironment, calling_environment, query_environment
 from sandcell_container.engines.partial import PartialEngine
 from sandcell_container.engines.sandbox_host import SandboxHost
 
 if TYPE_CHECKING:
+    from sandcell_container.cgroup import ControlGroup
     from sandcell_container.end import End
     from sandcell_container.engine import Pruned, Record
+    from sandcell_container.engines.cgroups import Parents
     from sandcell_container.engines.sandbox_host import Blueprint
     from sandcell_container.engines.settings import EngineSettings
     from sandcell_container.registry import Entry
@@ -26,7 +30,7 @@ class HostedEngine(PartialEngine):
 
     def __init__(self, settings: EngineSettings, *, uids: range = range(0)) -> None:
         self._settings = settings
-        self._host = SandboxHost(self.name, settings, self._draw, uids=uids)
+        self._host = SandboxHost(self.name, settings, self._draw, plan_group=self._plan_group, uids=uids)
 
     @abstractmethod
     def _draw(self, entry: Entry) -> Blueprint:
@@ -59,6 +63,13 @@ class HostedEngine(PartialEngine):
 
     def close(self) -> None:
         self._host.close()
+
+    @cached_property
+    def _parents(self) -> Parents | None:
+        return find_parents(Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text())
+
+    def _plan_group(self, sandbox_id: str) -> ControlGroup | None:
+        return None if self._parents is None else plan_group(self._parents, f"sandcell-{sandbox_id}")
 
     @cached_property
     def _calling(self) -> PythonEnvironment:

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from sandcell_container.cgroup import ControlGroup
 from sandcell_container.guest.boot import GuestBoot
 
 __all__ = ["GUEST_DESCRIPTORS", "PLACE", "Launch", "Program"]
@@ -22,16 +23,18 @@ class Program:
 
     With an `identity` (a uid that is its gid too, root only) it becomes that user first. `sources` are then bound at
     `place/0`, `place/1`, ... in a mount namespace of its own, because that user may not reach them where they are.
+    `groups` are folders of control groups that it joins before all that.
     """
 
     argv: tuple[str, ...]
     identity: int | None = None
     sources: tuple[str, ...] = ()
     place: str = PLACE
+    groups: tuple[str, ...] = ()
 
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> Program:
-        typed: dict[str, Any] = {name: tuple(fields[name]) for name in ("argv", "sources")}
+        typed: dict[str, Any] = {name: tuple(fields[name]) for name in ("argv", "sources", "groups")}
         return cls(**(fields | typed))
 
 
@@ -39,7 +42,7 @@ class Program:
 class Launch:
     """How to start one sandbox: the launcher becomes `program`, the guest waits `timeout` seconds at most for the
     spawner's word, then calls `module.function`. With `enter` it enters the sandbox's namespaces before, and
-    imports from `import_roots` alone afterwards."""
+    imports from `import_roots` alone afterwards. `group` is the sandbox's control group, which the guest reads."""
 
     boot: GuestBoot
     module: str
@@ -48,6 +51,7 @@ class Launch:
     timeout: float
     enter: bool
     import_roots: tuple[str, ...] = ()
+    group: ControlGroup | None = None
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self)).encode()
@@ -59,5 +63,6 @@ class Launch:
             "boot": GuestBoot.from_json(json.dumps(fields["boot"]).encode()),
             "program": Program.from_fields(fields["program"]),
             "import_roots": tuple(fields["import_roots"]),
+            "group": None if fields["group"] is None else ControlGroup(**fields["group"]),
         }
         return cls(**(fields | typed))

@@ -29,6 +29,8 @@ def become(program: Program, descriptors: Sequence[int], *, log: int, parent: in
         namespaces.tie_to_parent(parent)
         namespaces.leave_keyring()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # user code's memory is no business of the host's
+        for folder in program.groups:
+            _join(folder)
         if program.identity is not None:
             if program.sources:
                 namespaces.own_mounts()
@@ -61,6 +63,14 @@ def take_identity(uid: int) -> None:
         os.setresuid(uid, uid, uid)
     except OSError as failed:
         raise OSError(failed.errno, f"become the user {uid}: {failed.strerror}") from failed
+
+
+def _join(group: str) -> None:
+    handle = os.open(os.path.join(group, "cgroup.procs"), os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(handle, b"0")  # who writes
+    finally:
+        os.close(handle)
 
 
 def _arrange(descriptors: Sequence[int], log: int) -> None:

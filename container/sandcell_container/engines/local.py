@@ -85,15 +85,15 @@ class LocalEngine(HostedEngine):
             raise _translated(failed) from failed.__cause__
 
     def _draw(self, entry: Entry) -> Blueprint:
-        limits = apply_limits(entry.spec.limits, strict=entry.spec.strict)
+        limits = apply_limits(entry.spec.limits, strict=entry.spec.strict, group=entry.group)
         environment = self._environment_of(entry)
         return Drawing(
             tools=self._tools,
             spec=entry.spec,
             entry=entry,
             environment=environment,
-            limits=limits.spawner,
-            warnings=(*limits.warnings, *self._check_readable(environment)),
+            limits=limits,
+            warnings=self._check_readable(environment),
         ).blueprint()
 
     @cached_property

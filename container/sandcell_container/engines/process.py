@@ -48,7 +48,7 @@ class ProcessEngine(HostedEngine):
 
     def _draw(self, entry: Entry) -> Blueprint:
         spec = entry.spec
-        limits = apply_limits(spec.limits, strict=spec.strict)
+        limits = apply_limits(spec.limits, strict=spec.strict, group=entry.group)
         environment = self._environment_of(entry)
         folders = {name: str(entry.folder / name) for name in ("home", "workspace", "tmp")}
         venv = f"{folders['home']}/.venv"
@@ -80,9 +80,10 @@ class ProcessEngine(HostedEngine):
             boot=boot,
             module=guest.module,
             function=guest.function,
-            program=Program(argv=command),
+            program=Program(argv=command, groups=limits.group.paths if limits.group else ()),
             timeout=spec.start_timeout,
             enter=False,
+            group=limits.group,
         )
         return Blueprint(launch=launch, status=False, python=environment.facts())
 

@@ -24,6 +24,7 @@ from sandcell_container.registry import Claim, Registry
 from sandcell_container.unix_address import listen_at
 
 if TYPE_CHECKING:
+    from sandcell_container.cgroup import ControlGroup
     from sandcell_container.end import End
     from sandcell_container.engine import Pruned, Record
     from sandcell_container.engines.settings import EngineSettings
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Blueprint", "Draw", "SandboxHost"]
 
 Draw = Callable[["Entry"], "Blueprint"]
+PlanGroup = Callable[[str], "ControlGroup | None"]
 
 _log = logging.getLogger(__name__)
 _MESSAGE = 65536
@@ -53,14 +55,23 @@ class Blueprint:
 
 
 class SandboxHost:
-    """Starts, finds and ends the sandboxes of one engine. `draw` prepares the files of one, in its entry's folder where it
-    never ran, and says what to start. Thread-safe."""
+    """Starts, finds and ends the sandboxes of one engine. `plan_group` says where the control group of one is to be; `draw`
+    prepares its files, in its entry's folder where it never ran, and says what to start. Thread-safe."""
 
-    def __init__(self, engine: str, settings: EngineSettings, draw: Draw, *, uids: range = range(0)) -> None:
+    def __init__(
+        self,
+        engine: str,
+        settings: EngineSettings,
+        draw: Draw,
+        *,
+        plan_group: PlanGroup,
+        uids: range = range(0),
+    ) -> None:
         self._engine = engine
         self._guest = settings.guest
         self._registry = Registry(settings.state / "sandboxes")
         self._draw = draw
+        self._plan_group = plan_group
         self._uids = uids
         self._lock = threading.Lock()
         self._zygote: ZygoteProcess | None = None
@@ -112,6 +123,7 @@ class SandboxHost:
         """Start what was claimed; a failure leaves it as it was."""
         spec, ends_with_us = claim.entry.spec, claim.entry.is_mine and claim.entry.spec.on_release != "keep"
         try:
+            claim.plan(self._plan_group(claim.entry.record.id))
             blueprint = self._draw(claim.entry)
             zygote = self._zygote_of_ours(deadline) if ends_with_us else self._zygote_of_its_own(deadline)
             with ExitStack() as held:

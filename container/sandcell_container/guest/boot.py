@@ -17,7 +17,7 @@ class GuestBoot:
 
     `python` is the interpreter of the user's environment, `base_env` the whole environment that user code
     starts with, `starts` how many starts of the sandbox this is, `memo_fd` the guest's descriptor of a file for `Memo`,
-    `runtime_dir` the folder of `sandcell_runtime`. `user_uid` is None where the guest itself has
+    `group_files` descriptors of the files of its control group by controller and name, see `Meter`, `runtime_dir` the folder of `sandcell_runtime`. `user_uid` is None where the guest itself has
     the user's identity. `isolation` and `warnings` are what the engine reports in `info()`. `settings` are
     the SANDCELL_ fields of Config that the host program overrode, as text. `trusted_python` is the interpreter
     below the user's environment and `trusted_site` its folders of packages, where user code can write none of them.
@@ -44,6 +44,8 @@ class GuestBoot:
     network: str = "none"
     starts: int = 1
     memo_fd: int | None = None
+    group_version: int = 0
+    group_files: dict[str, int] = field(default_factory=dict[str, int])
     base_env: dict[str, str] = field(default_factory=dict[str, str])
     isolation: dict[str, Any] = field(default_factory=dict[str, Any])
     limits: dict[str, Any] = field(default_factory=dict[str, Any])

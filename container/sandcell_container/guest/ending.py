@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from sandcell_container.end import CommandEnd, End, end_of_status
+from sandcell_container.end import CommandEnd, End
 from sandcell_container.guest.exec import usage_of
 
 if TYPE_CHECKING:
@@ -70,5 +70,5 @@ class Ending:
         ended = self._exit
         if ended is None:
             return End(cause="lost", at=time.time())
-        end = end_of_status(ended.status, at=ended.at, peak_memory=ended.peak_memory, cause=self._cause)
+        end = ended.end(self._cause)
         return self._judge(end) if self._cause is None else replace(end, who=self._who)

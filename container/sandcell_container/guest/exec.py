@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from sandcell_container.end import CommandEnd, End, end_of_status
+from sandcell_container.end import CommandEnd, End
 from sandcell_container.guest.command_line import start_command
 from sandcell_container.guest.kept_output import KeptOutput
 from sandcell_container.guest.process_pipes import OutputPipe
@@ -252,9 +252,7 @@ class Exec:
         if self._exit is None:
             # the spawner is gone, or the process could not be ended
             return End(cause=self._cause or "lost", at=time.time())
-        return end_of_status(
-            self._exit.status, at=self._exit.at, peak_memory=self._exit.peak_memory, cause=self._cause
-        )
+        return self._exit.end(self._cause)
 
 
 def usage_of(ended: JobExit | None) -> dict[str, float]:

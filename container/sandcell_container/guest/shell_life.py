@@ -15,7 +15,7 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from sandcell_container.end import End, end_of_status
+from sandcell_container.end import End
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.guest.shell import first_of
 from sandcell_container.guest.shell_lines import INTERRUPTED, not_run, refusal_of
@@ -320,4 +320,4 @@ def _end_of(ended: JobExit | None, cause: StopCause | None) -> End:
     """Return the end of a shell, and of the command that ended with it."""
     if ended is None:
         return End(cause=cause or "lost", at=time.time(), state="lost")
-    return replace(end_of_status(ended.status, at=ended.at, cause=cause), state="lost")
+    return replace(ended.end(cause), state="lost")

@@ -12,15 +12,18 @@ import socket
 import struct
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
+from sandcell_container.end import end_of_status
 from sandcell_container.errors import ErrorCode, error
+from sandcell_container.guest.oom_watch import OomWatch
 from sandcell_container.guest.start import Start, encode_start, start_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from sandcell_container.end import Cause, End
     from sandcell_container.errors import SandcellError
 
 __all__ = ["ForkedProcess", "Job", "JobExit", "OwnedProcess", "Scope", "Spawner", "Start"]
@@ -36,13 +39,20 @@ _HARD_S = 2.0  # what the spawner lets a tree die in after SIGKILL, before it an
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobExit:
     """How the started process ended: its raw wait status; peak memory in bytes (never below the spawner's own
-    10 MB, as Linux counts what it was forked from); CPU in seconds; `at` in seconds since the epoch."""
+    10 MB, as Linux counts what it was forked from); CPU in seconds; `at` in seconds since the epoch. `is_starved`: the
+    system has killed it, or what it waited for, for want of memory."""
 
     status: int
     peak_memory: int
     cpu_user: float
     cpu_system: float
     at: float
+    is_starved: bool = False
+
+    def end(self, cause: Cause | None = None) -> End:
+        """Return its end. `cause` is that of who ended it on purpose; else the want of memory is one."""
+        end = end_of_status(self.status, at=self.at, peak_memory=self.peak_memory, cause=cause)
+        return replace(end, cause="oom", limit="memory") if self.is_starved and cause is None else end
 
 
 class ForkedProcess(NamedTuple):
@@ -185,8 +195,11 @@ class Spawner:
     `gone` returns. Leaving closes the socket, which ends everything in the sandbox.
     """
 
-    def __init__(self, sock: socket.socket, *, deadline_s: float = 10.0) -> None:
+    def __init__(
+        self, sock: socket.socket, *, deadline_s: float = 10.0, oom_kills: Callable[[], int] = lambda: 0
+    ) -> None:
         self._sock = sock
+        self._oom_watch = OomWatch(oom_kills)
         self._deadline_s = deadline_s
         self._numbers = itertools.count(1)
         self._outbox: deque[tuple[bytes, list[int]]] = deque()
@@ -432,6 +445,7 @@ class Spawner:
                     cpu_user=float(user),
                     cpu_system=float(system),
                     at=time.time(),
+                    is_starved=self._oom_watch.is_starved(os.waitstatus_to_exitcode(int(status))),
                 )
                 self._note_exit(job_id, ended, settled=settled == "1")
             case ["settled", job_id]:

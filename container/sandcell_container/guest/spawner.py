@@ -8,7 +8,7 @@ MODE "marks": PID 1 of a bwrap sandbox, with CAP_SYS_ADMIN and CAP_SYS_PTRACE in
 gets a UTS namespace of its own, which user code cannot leave; a tree is whatever carries it.
 MODE "keepers": no capability. Each start has a keeper, a subreaper that is the parent of all orphans of its tree; a
 tree is what descends from its keeper. User code of the same uid can kill a keeper; what it kept is then ended.
-SETTINGS: JSON `{"limits": {"memory": bytes, "pids": n, "cpus": cores}}`, each may be absent or null.
+SETTINGS: JSON `{"limits": {"memory": bytes, "pids": n, "cpus": cores, "disk": bytes}}`, each may be absent or null.
 
 The protocol, one message a SEQPACKET record; when the socket closes, everything ends.
 Requests, fields separated by NUL bytes (no argument, path or variable can hold one):
@@ -158,12 +158,19 @@ def drain(fd: int) -> None:
         return
 
 
+_RLIMITS = (
+    ("memory", resource.RLIMIT_DATA),
+    ("pids", resource.RLIMIT_NPROC),
+    ("disk", resource.RLIMIT_FSIZE),
+)
+
+
 def apply_limits(limits: dict[str, float | None]) -> None:
     """Limit this process and all that it starts from now on.
 
     RLIMIT_DATA and not AS: shared mappings are not counted, so deno and threads go on working.
     """
-    for name, number in (("memory", resource.RLIMIT_DATA), ("pids", resource.RLIMIT_NPROC)):
+    for name, number in _RLIMITS:
         asked = limits.get(name)
         if asked is not None:
             hard = resource.getrlimit(number)[1]

@@ -36,6 +36,7 @@ from sandcell.starter import KernelStarter, PlainStarter
 from sandcell_container.descriptors import raise_limit
 from sandcell_container.guest import spawner as spawner_program
 from sandcell_container.guest.files import Files
+from sandcell_container.guest.meter import Meter
 from sandcell_container.guest.process_table import ProcessTable
 from sandcell_container.guest.session import Sessions
 from sandcell_container.guest.spawn import Spawner
@@ -74,10 +75,19 @@ def serve(boot: GuestBoot, listener: socket.socket, spawner: socket.socket) -> N
     logging.basicConfig(level=config.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     raise_limit()  # each process that runs has pipes here
     gc.freeze()  # what was imported before the fork is never garbage, and looking at it copies its pages
-    memo = Memo(boot.memo_fd)
+    given = Given(boot, config, Memo(boot.memo_fd), Meter(boot))
     with listener, spawner:
-        reason = asyncio.run(_serve(boot, memo, config, Ends(listener, spawner)))
+        reason = asyncio.run(_serve(given, Ends(listener, spawner)))
     log.info("ended sandbox=%s reason=%s", boot.sandbox_id, reason)
+
+
+class Given(NamedTuple):
+    """What the rooms of the guest are told and may tell."""
+
+    boot: GuestBoot
+    config: Config
+    memo: Memo
+    meter: Meter
 
 
 class Ends(NamedTuple):
@@ -87,30 +97,27 @@ class Ends(NamedTuple):
     spawner: socket.socket
 
 
-async def _serve(boot: GuestBoot, memo: Memo, config: Config, ends: Ends) -> str:
+async def _serve(given: Given, ends: Ends) -> str:
     async with AsyncExitStack() as held:
-        spawner = await held.enter_async_context(Spawner(ends.spawner, deadline_s=config.spawn_timeout))
+        spawner = Spawner(
+            ends.spawner, deadline_s=given.config.spawn_timeout, oom_kills=given.meter.oom_kills
+        )
+        await held.enter_async_context(spawner)
         group = await held.enter_async_context(asyncio.TaskGroup())
-        guest = await _furnish(held, boot, memo, config, spawner, group)
+        guest = await _furnish(held, given, spawner, group)
         watching = group.create_task(_stop_when_gone(spawner, guest.leases))
         held.callback(watching.cancel)
         for number in _STOP_SIGNALS:
             name = signal.Signals(number).name
             asyncio.get_running_loop().add_signal_handler(number, guest.leases.stop, name)
         reason = await _listen(guest, ends.listener)
-        memo.note_end(end_for(reason))
+        given.memo.note_end(end_for(reason))
         return reason
 
 
-async def _furnish(
-    held: AsyncExitStack,
-    boot: GuestBoot,
-    memo: Memo,
-    config: Config,
-    spawner: Spawner,
-    group: asyncio.TaskGroup,
-) -> Guest:
+async def _furnish(held: AsyncExitStack, given: Given, spawner: Spawner, group: asyncio.TaskGroup) -> Guest:
     """Make the rooms of the guest; `held` gives them back, the last one first."""
+    boot, config, memo, meter = given
     worker = await held.enter_async_context(UserWorker(spawner, boot.python))
     files = await held.enter_async_context(Files(worker, boot.workdir))
     starter = await _make_starter(held, boot, config, spawner)
@@ -144,6 +151,7 @@ async def _furnish(
     return Guest(
         boot=boot,
         memo=memo,
+        meter=meter,
         config=config,
         leases=leases,
         contexts=contexts,

@@ -8,11 +8,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sandcell.api import CreateProcess, ProcessInfo, ProcessStatus
 from sandcell.environment import merge_env
-from sandcell.memory import check_memory, count_oom_kills, judge_end, limit_of, warnings_of
+from sandcell.memory import check_memory, judge_end, limit_of, warnings_of
 from sandcell_container.end import End, KillReport
 from sandcell_container.errors import ErrorCode, error
 from sandcell_container.guest.process import ProcessPlan, start_process
@@ -21,7 +22,6 @@ from sandcell_container.journal import JournalLimits
 
 if TYPE_CHECKING:
     from sandcell.config import Config
-    from sandcell.memory import MemoryLimit
     from sandcell_container.guest.boot import GuestBoot
     from sandcell_container.guest.process import Process
     from sandcell_container.guest.spawn import Spawner
@@ -251,7 +251,7 @@ class Processes:
             stdin=body.stdin,
             memory=memory,
             on_full=body.on_full,
-            judge=_judge(limit_of(memory, self._boot.limits.get("memory"))),
+            judge=partial(judge_end, limit=limit_of(memory, self._boot.limits.get("memory"))),
         )
         try:
             return await start_process(self._spawner, plan, on_end=self._keep)
@@ -308,11 +308,6 @@ class Processes:
 
 def _status_of(process: Process) -> ProcessStatus:
     return "running" if process.is_running else "ended"
-
-
-def _judge(limit: MemoryLimit | None) -> Callable[[End], End]:
-    before = count_oom_kills()
-    return lambda end: end if end.signal is None else judge_end(end, limit, kills=count_oom_kills() - before)
 
 
 def _check_times(timeout: float | None) -> None:

@@ -16,6 +16,7 @@ from sandcell.guest.processes import Processes
 from sandcell.guest.session_room import SessionRoom
 from sandcell_container.guest.boot import GuestBoot
 from sandcell_container.guest.files import Files
+from sandcell_container.guest.meter import Meter
 from sandcell_container.guest.process_table import ProcessTable
 from sandcell_container.guest.terminal import Terminals
 from sandcell_container.memo import Memo
@@ -29,6 +30,7 @@ class Guest:
 
     boot: GuestBoot
     memo: Memo
+    meter: Meter
     config: Config
     leases: Leases
     contexts: Contexts
