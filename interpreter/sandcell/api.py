@@ -449,7 +449,7 @@ class SandboxInfo(Answer, frozen=True, kw_only=True):
     python: str = ""
     node: str | None = None
     tools: tuple[str, ...] = ()
-    memory: dict[str, int | None] = {}
-    disk: dict[str, int | None] = {}
+    memory: dict[str, float | None] = {}
+    disk: dict[str, float | None] = {}
     ports: tuple[int, ...] = ()
     warnings: tuple[str, ...] = ()

@@ -25,6 +25,7 @@ __all__ = [
     "ResultAdded",
     "ResultUpdated",
     "Started",
+    "StatusChanged",
     "Stderr",
     "Stdout",
     "ToolCalled",
@@ -186,6 +187,18 @@ class Failed(Event):
     error: dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusChanged(Event):
+    """What becomes of the sandbox: "running", or "stopping" for a `reason`, at the moment `at` (seconds since the epoch)
+    unless something holds it until then."""
+
+    KIND: ClassVar[Kind] = Kind.STATUS
+
+    status: str
+    reason: str | None = None
+    at: float | None = None
+
+
 class Encoded(NamedTuple):
     """What a journal takes of an event."""
 
@@ -206,6 +219,7 @@ _JSON: dict[int, type[Event]] = {
         ErrorRaised,
         Truncated,
         Gap,
+        StatusChanged,
     )
 }
 _OWN = {

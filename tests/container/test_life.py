@@ -18,7 +18,7 @@ from sandcell_container.engines.process import ProcessEngine
 from sandcell_container.engines.settings import EngineSettings
 from sandcell_container.errors import ErrorCode, SandcellError
 from sandcell_container.registry import Claim, Registry
-from sandcell_container.spec import SandboxSpec
+from sandcell_container.spec import Limits, SandboxSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -188,6 +188,15 @@ def test_one_that_lives_is_waited_for_so_long_and_no_longer(engine: HostedEngine
     engine.remove(made.id)
     assert ended.wait(10)
     waiting.join()
+
+
+def test_what_it_uses_is_told_also_where_the_guest_is_not_asked(engine: HostedEngine) -> None:
+    made = engine.create(spec(limits=Limits(memory=2**29)))
+    stats = engine.stats(made.id)
+    assert stats.memory.limit == 2**29
+    if Asker(made).boot()["isolation"]["cgroup"]:
+        assert 0 < (stats.memory.used or 0) < 2**29
+        assert (stats.pids.used or 0) >= 1
 
 
 # --- the table alone

@@ -217,3 +217,50 @@ def test_one_to_keep_its_files_starts_again_after_a_death() -> None:
         assert the_host().engine("local").engine.await_end(box.id, timeout=DEADLINE) is not None
         assert box.files.read("f") == "kept"
     remove("phoenix")
+
+
+# --- news
+
+
+def test_who_follows_hears_of_a_stop() -> None:
+    with Sandbox.create(engine="local", on_release="stop", name="heard") as box:
+        heard = list[str]()
+        with ThreadPoolExecutor(1) as pool, Sandbox.connect("heard") as other:
+            events = other.events()
+            first = next(events)
+            assert first.status == "running"
+            following = pool.submit(lambda: heard.extend(event.status for event in events))
+            box.stop()
+            following.result(DEADLINE)
+        assert heard == ["stopping"]
+    remove("heard")
+
+
+def test_a_cull_is_told_ahead_to_every_follower(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a program of its own, whose sandboxes have short times."""
+    program = """
+import sys, time
+from sandcell import Sandbox
+from sandcell.client.blocking.news import follow_status
+from sandcell.client.blocking.transport import Transport
+from sandcell.client.host import the_host
+from sandcell.client.protocol import Request
+with Sandbox.create(engine="local", on_release=sys.argv[1], name="idle", idle_timeout=1.2, env={"A": "1"}) as box:
+    pass
+found = the_host().find("idle")
+way = Transport(found.record.address, found.record.token, connect_timeout=5, reply_timeout=5)
+events = list(follow_status(way, Request(method="GET", path="/v1/events")))
+assert [event.status for event in events] == ["running", "stopping", "stopping"], events
+told, over = events[1:]
+assert told.reason == over.reason == "idle", events
+assert 0.5 < over.time - told.time < 1.1 and abs(told.at - over.time) < 0.3, events
+end = found.engine.await_end(found.record.id, timeout=10)
+assert (end.cause, end.limit) == ("culled", "idle_timeout"), end
+print([each.status for each in Sandbox.list()])
+found.engine.remove(found.record.id)
+"""
+    monkeypatch.setenv("SANDCELL_CULL_WARNING", "0.8")
+    done = subprocess.run(
+        [sys.executable, "-c", program, "keep"], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.endswith("['stopped']\n"), done.stdout + done.stderr

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandcell_container.engines.cgroups import find_parents, plan_group
+from sandcell_container.cgroup import Usage, read_usage
+from sandcell_container.engines.cgroups import find_parents, plan_group, read_file
 from sandcell_container.engines.environment import PythonEnvironment, calling_environment, query_environment
 from sandcell_container.engines.partial import PartialEngine
 from sandcell_container.engines.sandbox_host import SandboxHost
+from sandcell_container.usage import Amount, Stats
 
 if TYPE_CHECKING:
     from sandcell_container.cgroup import ControlGroup
@@ -57,6 +60,20 @@ class HostedEngine(PartialEngine):
 
     def prune(self) -> Pruned:
         return self._host.prune()
+
+    def stats(self, sandbox_id: str) -> Stats:
+        entry = self._host.entry(sandbox_id)
+        group, limits = entry.group, entry.spec.limits
+        used = read_usage(group.version, partial(read_file, group)) if group is not None else Usage()
+        return Stats(
+            at=time.time(),
+            memory=Amount(limit=limits.memory, used=used.memory, peak=used.peak_memory),
+            disk=Amount(limit=limits.disk),
+            pids=Amount(limit=limits.pids, used=used.pids),
+            cpus=Amount(limit=limits.cpus),
+            cpu_time=used.cpu_time,
+            oom_kills=used.oom_kills,
+        )
 
     def await_end(self, sandbox_id: str, *, timeout: float | None) -> End | None:
         return self._host.await_end(sandbox_id, timeout=timeout)

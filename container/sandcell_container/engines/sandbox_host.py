@@ -102,6 +102,10 @@ class SandboxHost:
     def list(self) -> list[Record]:
         return [entry.record for entry in self._registry.entries() if entry.record.engine == self._engine]
 
+    def entry(self, sandbox_id: str) -> Entry:
+        """Return what is known of a sandbox of this engine. Raises NotFound (NOT_FOUND)."""
+        return self._registry.entry(sandbox_id)
+
     def remove(self, sandbox_id: str) -> None:
         self._registry.remove(sandbox_id)
 

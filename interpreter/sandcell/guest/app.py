@@ -40,7 +40,7 @@ from sandcell.guest.process_handlers import (
     ProcessWaitHandler,
 )
 from sandcell.guest.request import ApiHandler, NotFoundHandler
-from sandcell.guest.sandbox import EventsHandler, HealthHandler, InfoHandler, TopHandler
+from sandcell.guest.sandbox import EventsHandler, HealthHandler, InfoHandler, StatsHandler, TopHandler
 from sandcell.guest.sessions import (
     EnvHandler,
     SessionExecHandler,
@@ -120,6 +120,7 @@ ROUTES: tuple[Route, ...] = (
     ("/v1/health", HealthHandler),
     ("/v1/info", InfoHandler),
     ("/v1/top", TopHandler),
+    ("/v1/stats", StatsHandler),
     ("/v1/events", EventsHandler),
     ("/openapi.json", OpenApiHandler),
 )

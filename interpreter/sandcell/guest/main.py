@@ -163,6 +163,7 @@ async def _furnish(held: AsyncExitStack, given: Given, spawner: Spawner, group: 
         fronts=await held.enter_async_context(fronts),
         terminals=terminals,
         table=ProcessTable(spawner, worker),
+        spawner=spawner,
         followers=followers,
         group=group,
         started_at=time.time(),

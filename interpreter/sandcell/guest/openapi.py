@@ -12,6 +12,7 @@ from sandcell import api
 from sandcell.guest.request import ApiHandler
 from sandcell_container.end import End
 from sandcell_container.file_info import FileInfo
+from sandcell_container.usage import Stats
 
 __all__ = ["OPERATIONS", "OpenApiHandler", "Operation", "make_document"]
 
@@ -44,6 +45,7 @@ class Operation:
 OPERATIONS: tuple[Operation, ...] = (
     Operation("get", "/v1/health", "Tell that the guest answers."),
     Operation("get", "/v1/info", "What the sandbox is.", api.SandboxInfo),
+    Operation("get", "/v1/stats", "What the sandbox uses, of its limits.", Stats),
     Operation("get", "/v1/top", "The processes in the sandbox, and whose they are.", list[api.OsProcess]),
     Operation(
         "get", "/v1/events", "News of the sandbox; with `lease` a lease.", JOURNAL, query=("lease", "cursor")

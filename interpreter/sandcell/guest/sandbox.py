@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandcell.api import OsProcess, SandboxInfo
+from sandcell.guest.measure import measure
 from sandcell.guest.request import ApiHandler
 from sandcell.guest.stream import send_journal
 from sandcell_container.errors import ErrorCode, error
@@ -17,8 +18,9 @@ from sandcell_container.frames import Cursor
 
 if TYPE_CHECKING:
     from sandcell.guest.state import Guest
+    from sandcell_container.usage import Stats
 
-__all__ = ["EventsHandler", "HealthHandler", "InfoHandler", "TopHandler", "describe"]
+__all__ = ["EventsHandler", "HealthHandler", "InfoHandler", "StatsHandler", "TopHandler", "describe"]
 
 _TOOLS = ("bash", "curl", "deno", "gcc", "git", "make", "node", "npm", "pip", "python3", "rg", "uv", "wget")
 _LEASES = ("owner", "attached")
@@ -34,8 +36,15 @@ class HealthHandler(ApiHandler):
 class InfoHandler(ApiHandler):
     """GET /v1/info"""
 
-    def get(self) -> None:
-        self.reply(describe(self.guest))
+    async def get(self) -> None:
+        self.reply(describe(self.guest, await measure(self.guest)))
+
+
+class StatsHandler(ApiHandler):
+    """GET /v1/stats"""
+
+    async def get(self) -> None:
+        self.reply(await measure(self.guest))
 
 
 class TopHandler(ApiHandler):
@@ -63,7 +72,7 @@ class EventsHandler(ApiHandler):
             await send_journal(self, news, after=after)
 
 
-def describe(guest: Guest) -> SandboxInfo:
+def describe(guest: Guest, stats: Stats) -> SandboxInfo:
     """Return what is known of the sandbox, as user code would find it."""
     boot, system = guest.boot, os.uname()
     return SandboxInfo(
@@ -77,7 +86,7 @@ def describe(guest: Guest) -> SandboxInfo:
         version=version("sandcell"),
         image=boot.image,
         network=boot.network,
-        limits=boot.limits,
+        limits=guest.meter.limits,
         isolation=boot.isolation,
         os=_os_name(),
         kernel=system.release,
@@ -88,8 +97,8 @@ def describe(guest: Guest) -> SandboxInfo:
         python=boot.python,
         node=_find("node", boot.base_env),
         tools=tuple(name for name in _TOOLS if _find(name, boot.base_env)),
-        memory={"limit": boot.limits.get("memory"), "used": None},
-        disk={"limit": boot.limits.get("disk"), "used": None},
+        memory={"limit": stats.memory.limit, "used": stats.memory.used},
+        disk={"limit": stats.disk.limit, "used": stats.disk.used},
         warnings=(*boot.warnings, *guest.contexts.warnings),
     )
 

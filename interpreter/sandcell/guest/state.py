@@ -18,6 +18,7 @@ from sandcell_container.guest.boot import GuestBoot
 from sandcell_container.guest.files import Files
 from sandcell_container.guest.meter import Meter
 from sandcell_container.guest.process_table import ProcessTable
+from sandcell_container.guest.spawn import Spawner
 from sandcell_container.guest.terminal import Terminals
 from sandcell_container.memo import Memo
 
@@ -42,6 +43,7 @@ class Guest:
     fronts: Fronts
     terminals: Terminals
     table: ProcessTable
+    spawner: Spawner
     followers: Followers
     group: asyncio.TaskGroup
     started_at: float

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Self, Unpack
 
 import msgspec
@@ -10,6 +11,7 @@ import msgspec
 from sandcell.api import SandboxInfo
 from sandcell.client.aio.channel import in_thread
 from sandcell.client.aio.hold import AsyncHold
+from sandcell.client.aio.news import follow_status
 from sandcell.client.aio.transport import AsyncTransport
 from sandcell.client.checks import check_text
 from sandcell.client.container_options import fit_engine
@@ -20,11 +22,14 @@ from sandcell.client.records import born_dead, info_of_record, not_yours
 from sandcell.client.signature import show_options
 from sandcell_container.errors import ErrorCode, NotFound, SandcellError
 from sandcell_container.ids import check_id
+from sandcell_container.usage import Stats
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
     from types import TracebackType
     from typing import Literal
 
+    from sandcell.events import StatusChanged
     from sandcell_container.engine import Engine, Probe, Record
     from sandcell_container.spec import SandboxSpec, Status
 
@@ -179,6 +184,24 @@ class AsyncHeld:
         """
         info = await self._transport.call(Request(method="GET", path=path_of("info")), SandboxInfo)
         return msgspec.structs.replace(info, warnings=(*info.warnings, *self._notes))
+
+    async def stats(self) -> Stats:
+        """Return what it uses of its limits: memory and disk in bytes, processes, CPU seconds since its start."""
+        return await self._transport.call(Request(method="GET", path=path_of("stats")), Stats)
+
+    async def events(self, cursor: str | None = None) -> AsyncGenerator[StatusChanged]:
+        """Yield what becomes of it, from its start on or after `cursor`, and then as it comes: "running", and "stopping"
+        with the reason, 30 s before it is culled and whenever it is stopped. Ends with this start of the sandbox.
+
+        Raises:
+            Gone (SANDBOX_GONE): it ended without a word, as by a death from outside.
+            InvalidRequest (STALE_CURSOR): the cursor is of an earlier start.
+        """
+        query = {} if cursor is None else {"cursor": check_text(cursor, what="cursor")}
+        request = Request(method="GET", path=path_of("events"), query=query)
+        async with aclosing(follow_status(self._transport, request)) as events:
+            async for event in events:
+                yield event
 
     # --- its life
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from typing import TYPE_CHECKING, Self, Unpack
 
 import msgspec
@@ -11,6 +12,7 @@ import msgspec
 from sandcell.api import SandboxInfo
 from sandcell.client.blocking.channel import in_thread
 from sandcell.client.blocking.hold import Hold
+from sandcell.client.blocking.news import follow_status
 from sandcell.client.blocking.transport import Transport
 from sandcell.client.checks import check_text
 from sandcell.client.container_options import fit_engine
@@ -21,11 +23,14 @@ from sandcell.client.records import born_dead, info_of_record, not_yours
 from sandcell.client.signature import show_options
 from sandcell_container.errors import ErrorCode, NotFound, SandcellError
 from sandcell_container.ids import check_id
+from sandcell_container.usage import Stats
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from types import TracebackType
     from typing import Literal
 
+    from sandcell.events import StatusChanged
     from sandcell_container.engine import Engine, Probe, Record
     from sandcell_container.spec import SandboxSpec, Status
 
@@ -176,6 +181,23 @@ class Held:
         """
         info = self._transport.call(Request(method="GET", path=path_of("info")), SandboxInfo)
         return msgspec.structs.replace(info, warnings=(*info.warnings, *self._notes))
+
+    def stats(self) -> Stats:
+        """Return what it uses of its limits: memory and disk in bytes, processes, CPU seconds since its start."""
+        return self._transport.call(Request(method="GET", path=path_of("stats")), Stats)
+
+    def events(self, cursor: str | None = None) -> Generator[StatusChanged]:
+        """Yield what becomes of it, from its start on or after `cursor`, and then as it comes: "running", and "stopping"
+        with the reason, 30 s before it is culled and whenever it is stopped. Ends with this start of the sandbox.
+
+        Raises:
+            Gone (SANDBOX_GONE): it ended without a word, as by a death from outside.
+            InvalidRequest (STALE_CURSOR): the cursor is of an earlier start.
+        """
+        query = {} if cursor is None else {"cursor": check_text(cursor, what="cursor")}
+        request = Request(method="GET", path=path_of("events"), query=query)
+        with closing(follow_status(self._transport, request)) as events:
+            yield from events
 
     # --- its life
 

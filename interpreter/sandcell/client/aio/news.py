@@ -1,0 +1,38 @@
+"""News of a sandbox, followed from a place on to the end of its start."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sandcell.client.aio.follow import read_entries
+from sandcell.client.protocol import Cut
+from sandcell.events import StatusChanged, event_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from sandcell.client.aio.transport import AsyncTransport
+    from sandcell.client.protocol import Request
+
+__all__ = ["follow_status"]
+
+
+async def follow_status(transport: AsyncTransport, request: Request) -> AsyncGenerator[StatusChanged]:
+    """Yield what `request` is answered with. Ends behind the last "stopping".
+
+    Raises:
+        Gone (SANDBOX_GONE): the sandbox ended without that. More: see `AsyncTransport.open`.
+    """
+    answer = await transport.open(request)
+    is_ending = False
+    try:
+        async for followed in read_entries(transport, answer):
+            event = event_of(followed.entry, followed.cursor.epoch)
+            if isinstance(event, StatusChanged):
+                is_ending = event.status == "stopping"
+                yield event
+    except Cut as cut:
+        if not is_ending:
+            raise await transport.missed(str(cut), admitted=True) from cut
+    finally:
+        answer.close()
