@@ -32,6 +32,7 @@ __all__ = [
     "Truncated",
     "encode",
     "event_of",
+    "status_of",
 ]
 
 
@@ -219,7 +220,6 @@ _JSON: dict[int, type[Event]] = {
         ErrorRaised,
         Truncated,
         Gap,
-        StatusChanged,
     )
 }
 _OWN = {
@@ -272,6 +272,20 @@ def event_of(entry: Entry, epoch: str) -> Event | None:
         return None
     body = _decode_json(entry.data)
     return kind(**{name: body[name] for name in _OWN[entry.kind] if name in body}, **place)
+
+
+def status_of(entry: Entry, epoch: str) -> StatusChanged | None:
+    """Return the event of an entry of the sandbox's own journal, None for another kind."""
+    if entry.kind != Kind.STATUS:
+        return None
+    body = _decode_json(entry.data)
+    return StatusChanged(
+        cursor=str(Cursor(epoch, entry.seq, entry.offset)),
+        time=entry.time,
+        status=body["status"],
+        reason=body.get("reason"),
+        at=body.get("at"),
+    )
 
 
 def _ended_body(event: Ended) -> dict[str, Any]:

@@ -148,7 +148,7 @@ def test_usage_of_both_versions() -> None:
     assert read_usage(2, lambda _, name: files.get(name)) == Usage(
         memory=200, pids=5, cpu_time=1.5, oom_kills=2
     )
-    assert read_usage(2, lambda *_: None) == Usage()
+    assert read_usage(2, lambda _controller, _name: None) == Usage()
 
 
 # --- real ones

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 from sandcell.client.aio.follow import read_entries
 from sandcell.client.protocol import Cut
-from sandcell.events import StatusChanged, event_of
+from sandcell.events import status_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from sandcell.client.aio.transport import AsyncTransport
     from sandcell.client.protocol import Request
+    from sandcell.events import StatusChanged
 
 __all__ = ["follow_status"]
 
@@ -27,8 +28,8 @@ async def follow_status(transport: AsyncTransport, request: Request) -> AsyncGen
     is_ending = False
     try:
         async for followed in read_entries(transport, answer):
-            event = event_of(followed.entry, followed.cursor.epoch)
-            if isinstance(event, StatusChanged):
+            event = status_of(followed.entry, followed.cursor.epoch)
+            if event is not None:
                 is_ending = event.status == "stopping"
                 yield event
     except Cut as cut:

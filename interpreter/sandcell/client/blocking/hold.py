@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sandcell.client.blocking.channel import in_thread
 from sandcell.client.blocking.lease import Lease
 from sandcell.client.protocol import gone
-from sandcell_container.errors import ErrorCode, SandcellError
+from sandcell_container.errors import Gone, NotFound, SandcellError
 
 if TYPE_CHECKING:
     from typing import Literal
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Hold"]
 
+_TRIES = 3
 _DOWN_S = 2.0  # from a guest's last answer to the end of its sandbox: what it ends has a grace
 
 
@@ -73,15 +74,24 @@ class Hold:
         """
         if not self._is_open:
             raise gone(self._transport.address, admitted=False, is_closed=True)
+        for _ in range(_TRIES - 1):
+            self._start()
+            try:
+                self.take()
+            except Gone:
+                continue  # it was just ending
+            break
+        else:
+            self._start()
+            self.take()
+        self._status, self._end = "running", None
+
+    def _start(self) -> None:
         end = self.ended() if self._transport.ended else None
         try:
             self.record = in_thread(self.engine.start, self.record.id)
-        except SandcellError as problem:
-            if problem.code is not ErrorCode.NOT_FOUND:
-                raise
+        except NotFound as problem:
             raise gone(self._transport.address, admitted=False, end=end) from problem
-        self.take()
-        self._status, self._end = "running", None
 
     def ended(self, timeout: float = _DOWN_S) -> End | None:
         """Return how the sandbox ended, None where it did not within so many seconds or nobody can tell."""

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from sandcell.client.blocking.follow import read_entries
 from sandcell.client.protocol import Cut
-from sandcell.events import StatusChanged, event_of
+from sandcell.events import status_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from sandcell.client.blocking.transport import Transport
     from sandcell.client.protocol import Request
+    from sandcell.events import StatusChanged
 
 __all__ = ["follow_status"]
 
@@ -28,8 +29,8 @@ def follow_status(transport: Transport, request: Request) -> Generator[StatusCha
     is_ending = False
     try:
         for followed in read_entries(transport, answer):
-            event = event_of(followed.entry, followed.cursor.epoch)
-            if isinstance(event, StatusChanged):
+            event = status_of(followed.entry, followed.cursor.epoch)
+            if event is not None:
                 is_ending = event.status == "stopping"
                 yield event
     except Cut as cut:
