@@ -20,11 +20,11 @@ import msgspec
 from sandcell_container.descriptors import leave_room
 from sandcell_container.end import End, KillReport
 from sandcell_container.errors import ErrorCode, error
-from sandcell_container.guest.backlog import Backlog
 from sandcell_container.guest.command_line import argv_of, start_command
 from sandcell_container.guest.ending import Ending
 from sandcell_container.guest.process_pipes import InputPipe, OutputPipe
 from sandcell_container.guest.spawn import Start
+from sandcell_container.guest.throttle import Throttle
 from sandcell_container.journal import Cursor, Journal, JournalLimits, Kind
 
 if TYPE_CHECKING:
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["OnFull", "Process", "ProcessPlan", "start_process"]
 
-_AHEAD = 2**19  # of a follower: half of what the journal holds in memory, so that it reads from there
-_PATIENCE_S = 0.05
 _RESTING_MEMORY = 2**14  # of a journal whose process has ended; what is over it goes to its disk
 
 OnFull = Literal["drop_oldest", "block"]
@@ -96,10 +94,8 @@ class Process:
         self.journal = Journal(plan.epoch, plan.limits)
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
-        self._backlog = Backlog(plan.limits.memory // 2 if plan.on_full == "block" else None, _AHEAD)
-        self._has_disk = False
-        self._patience: asyncio.TimerHandle | None = None
         self._pipes = _Pipes(self._take, has_input=plan.stdin)
+        self._throttle = Throttle(self._pipes, self.journal, plan.limits, must_keep=plan.on_full == "block")
         self._ending = Ending(plan.judge)
         self._job: Job | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -174,8 +170,7 @@ class Process:
     def note_read(self, cursor: Cursor) -> None:
         """Somebody has read as far as `cursor`, and does not read just now: with `on_full="block"` the process goes on
         where it waits for that. Readers of the journal are heard of by that."""
-        self._backlog.note_read(cursor)
-        self._regulate()
+        self._throttle.note_read(cursor)
 
     @contextmanager
     def read(self) -> Generator[Journal]:
@@ -198,7 +193,7 @@ class Process:
         """Give back the journal and the pipes; what still runs is not ended by it. Twice is fine."""
         if self._timer is not None:
             self._timer.cancel()
-        self._stop_patience()
+        self._throttle.stop()
         self._pipes.close()
         self.journal.close()
 
@@ -223,7 +218,6 @@ class Process:
         self.started_at = time.time()
         self._ending.note_start()
         self._pipes.hand_over()
-        self.journal.when_read(self._on_read)
         self.journal.append(Kind.STARTED, json.dumps({"pid": job.pid}).encode())
         self._pipes.resume()
         if self.plan.timeout is not None:
@@ -237,46 +231,7 @@ class Process:
 
     def _take(self, kind: Kind, data: bytes) -> None:
         self.journal.append(kind, data)
-        self._regulate()
-
-    def _on_read(self) -> None:
-        self._backlog.note_reader(self.journal.furthest)
-        self._stop_patience()
-        self._regulate()
-
-    def _regulate(self) -> None:
-        """Take what the process writes, or let it wait: until somebody has read, or for a moment."""
-        written = self.journal.cursor
-        if self._backlog.is_full(written):
-            self._take_disk()
-        if self._backlog.is_full(written):
-            self._pipes.pause()
-        elif self._backlog.is_ahead(written):
-            self._pipes.pause()
-            if self._patience is None:
-                self._patience = self._loop.call_later(_PATIENCE_S, self._lose_patience)
-        else:
-            self._pipes.resume()
-
-    def _take_disk(self) -> None:
-        """Set aside the disk of what must not be dropped; where there is too little of it, memory has to do.
-
-        Half of the room is for what was read, and may have been lost on its way.
-        """
-        if not self._has_disk:
-            self._has_disk = True
-            if self.journal.reserve_disk():
-                self._backlog.widen(self.plan.limits.disk // 2)
-
-    def _lose_patience(self) -> None:
-        self._patience = None
-        self._backlog.lose_patience()
-        self._regulate()
-
-    def _stop_patience(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+        self._throttle.note_written()
 
     def _begin_kill(
         self, job: Job, cause: OwnCause, who: str | None, grace_s: float | None
@@ -310,7 +265,7 @@ class Process:
         if self._timer is not None:
             self._timer.cancel()
         self._pipes.finish()
-        self._stop_patience()
+        self._throttle.stop()
         ended = self._ending.result()
         self.end = ended.end
         self.journal.append(Kind.ENDED, msgspec.json.encode(ended))
@@ -340,7 +295,8 @@ class _Pipes:
             self.stderr = OutputPipe(lambda data: take(Kind.STDERR, data))
             held.append(self.stderr)
             self.stdin = InputPipe() if has_input else None
-            leave_room(self.stderr.write_end)
+            held += [self.stdin] if self.stdin is not None else []
+            leave_room(self.stdin.read_end if self.stdin is not None else self.stderr.write_end)
         except OSError as problem:
             for each in held:
                 each.close()
