@@ -180,13 +180,13 @@ class Control:
         if not self.is_open:
             waiting.set_exception(ForkFailed("the fork server has ended"))
         try:
-            async with asyncio.timeout(timeout):
-                return await waiting
-        except TimeoutError:
-            self.close()  # stopped, or busy for ever: of no more use to anyone
-            raise ForkFailed(f"the fork server did not answer within {timeout:g} s") from None
+            await asyncio.wait({waiting}, timeout=timeout)
         finally:
             del self._waiting[number]
+        if not waiting.done():
+            self.close()  # stopped, or busy for ever: of no more use to anyone
+            raise ForkFailed(f"the fork server did not answer within {timeout:g} s")
+        return waiting.result()
 
     def _on_readable(self) -> None:
         while self.is_open:

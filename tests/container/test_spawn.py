@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -373,6 +375,28 @@ async def test_a_spawner_that_does_not_answer_is_given_up() -> None:
             assert "0.2 s" in str(spawner.problem)
             assert await code_of(job.wait()) == ErrorCode.SANDBOX_GONE
             os.kill(parent_of(keeper), signal.SIGCONT)
+
+
+async def test_a_guest_that_stood_still_reads_the_answer_before_it_looks_at_the_clock() -> None:
+    """A machine that slept, a loop that was held up: the spawner has answered meanwhile."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        theirs.send(b"ready 1")
+        async with Spawner(ours, deadline_s=0.05) as spawner, asyncio.TaskGroup() as group:
+            start = Start(argv=("true",), env={}, cwd="/")
+            starting = group.create_task(spawner.start(start))
+            await asyncio.sleep(0)
+            request = theirs.recv(1000).split(b"\0")
+            theirs.send(b"started %s 7" % request[1])
+            stand_still(0.1)
+            assert (await starting).pid == 7
+            assert spawner.problem is None
+
+
+def stand_still(seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
 
 
 def parent_of(pid: int) -> int:

@@ -566,7 +566,7 @@ async def test_a_library_of_the_users_own_is_used_instead_of_the_one_in_memory(
         code = f"import {name}; {name}.__file__"
         assert await house.value(code) == old
         own = place.packages / name
-        shutil.copytree(os.path.dirname(old), own)
+        await asyncio.to_thread(shutil.copytree, os.path.dirname(old), own)
         await house.starter.prepared()
         for _ in range(3):
             assert (await house.value(code)).startswith(place.boot.home)

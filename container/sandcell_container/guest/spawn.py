@@ -343,9 +343,14 @@ class Spawner:
             _fail(answer, self._problem)
             return answer
         self._answers[key] = answer
-        timer = loop.call_later(seconds, self._lose, f"{what} within {seconds:g} s")
+        timer = loop.call_later(seconds, self._expire, answer, f"{what} within {seconds:g} s")
         answer.add_done_callback(lambda _: self._answered(key, timer))
         return answer
+
+    def _expire(self, answer: asyncio.Future[list[int]], reason: str) -> None:
+        """The time for an answer is over; but one of a loop that stood still is read in the same turn, before this."""
+        if not answer.done():
+            self._lose(reason)
 
     def _answered(self, key: str, timer: asyncio.TimerHandle) -> None:
         timer.cancel()
