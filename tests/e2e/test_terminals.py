@@ -275,5 +275,29 @@ def test_a_fork_loop_on_a_terminal_ends_with_it() -> None:
         until(terminal, "up\r\n")
         assert terminal.id in owners(looping)
         terminal.delete()
+        assert owners(looping) == set()
         assert looping.top() == []
         assert looping.exec("echo fine").stdout == "fine\n"
+
+
+FULL = """
+import os, signal
+
+try:
+    while os.fork():
+        pass
+except BlockingIOError:
+    print("full", flush=True)
+signal.pause()
+"""
+
+
+def test_top_shows_what_has_taken_all_processes() -> None:
+    with Sandbox.create(engine="local", pids=64) as full:
+        terminal = full.create_terminal(command=[full.info().python, "-c", FULL])
+        until(terminal, "full\r\n")
+        found = full.top()
+        assert {each.owner for each in found} == {terminal.id}
+        assert {each.command[0] for each in found} == {"["}
+        terminal.delete()
+        assert full.top() == []

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from sandcell_container.errors import ErrorCode, SandcellError
 from sandcell_container.guest.user_worker import believe
+from sandcell_container.guest.user_worker_program import describe_process
 
 if TYPE_CHECKING:
     from sandcell_container.guest.spawn import Spawner
@@ -46,7 +48,10 @@ class _Row(msgspec.Struct, frozen=True):
 
 
 class ProcessTable:
-    """Reads it. The spawner, its keepers, the fork server and the worker are not in it: they are nobody's."""
+    """Reads it. The spawner, its keepers, the fork server and the worker are not in it: they are nobody's.
+
+    Where the sandbox can start no more processes, and so no worker, a process has its name for its command.
+    """
 
     def __init__(self, spawner: Spawner, worker: UserWorker) -> None:
         self._spawner = spawner
@@ -59,13 +64,29 @@ class ProcessTable:
             Gone (SANDBOX_GONE). Unavailable (UNREACHABLE): the worker died or did not answer.
         """
         owners = {each.pid: each.owner for each in await self._spawner.processes()}
-        pids, found = list(owners), list[LiveProcess]()
+        rows = await self._describe(list(owners))
+        found = [_live(row, owners[row.pid]) for row in rows if row.pid in owners]
+        return sorted(found, key=lambda each: (each.started, each.pid))
+
+    async def _describe(self, pids: list[int]) -> list[_Row]:
+        found = list[_Row]()
         for start in range(0, len(pids), _PIDS_AT_ONCE):
             asked = pids[start : start + _PIDS_AT_ONCE]
-            answer = await self._worker.ask("processes", "processes", pids=asked)
-            rows = believe(answer.parts, list[_Row])
-            found += (_live(row, owners[row.pid]) for row in rows if row.pid in owners)
-        return sorted(found, key=lambda each: (each.started, each.pid))
+            try:
+                answer = await self._worker.ask("processes", "processes", pids=asked)
+            except SandcellError as problem:
+                if problem.code != ErrorCode.START_FAILED:
+                    raise
+                # Whoever looks now wants to see what has taken all processes that there may be.
+                return [row for row in map(_describe_here, pids) if row is not None]
+            found += believe(answer.parts, list[_Row])
+        return found
+
+
+def _describe_here(pid: int) -> _Row | None:
+    """Return what this process may read itself without waiting for anybody: all but the command line."""
+    row = describe_process(pid, b"", str)
+    return None if row is None else msgspec.convert(row, _Row)
 
 
 def _live(row: _Row, owner: str) -> LiveProcess:

@@ -261,7 +261,7 @@ class Worker:
     def processes(self, _path: bytes, request: dict[str, Any]) -> None:
         part: list[dict[str, object]] = []
         for pid in request["pids"]:
-            row = describe_process(pid)
+            row = describe_process(pid, command_of(pid), owner_of)
             if row is not None:
                 part.append(row)
             if len(part) == PROCESSES_A_PART:
@@ -271,12 +271,22 @@ class Worker:
         self.send({"ok": len(request["pids"])})
 
 
-def describe_process(pid: int) -> dict[str, object] | None:
-    """Return what /proc says of a process, None where it is gone or only waits to be reaped. Source: proc(5)."""
+def command_of(pid: int) -> bytes:
+    """Return the beginning of a process's command line. Takes a lock of that process, and so may hang."""
+    try:
+        return read_start(f"/proc/{pid}/cmdline").rstrip(b"\0").replace(b"\0", b" ")
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
+def describe_process(pid: int, command: bytes, name_of: Callable[[int], str]) -> dict[str, object] | None:
+    """Return what /proc says of a process, None where it is gone or only waits to be reaped. Source: proc(5).
+
+    Without a `command` it has its name, in brackets. `name_of` makes a name of its user's number. Never hangs.
+    """
     try:
         head, _, rest = read_start(f"/proc/{pid}/stat").rpartition(b")")
         uid = read_start(f"/proc/{pid}/status").partition(b"\nUid:\t")[2].split()[1]
-        command = read_start(f"/proc/{pid}/cmdline").rstrip(b"\0").replace(b"\0", b" ")
     except (FileNotFoundError, ProcessLookupError):
         return None
     fields = rest.split()
@@ -286,7 +296,7 @@ def describe_process(pid: int) -> dict[str, object] | None:
     age = time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / ticks
     return {
         "pid": pid,
-        "user": owner_of(int(uid)),
+        "user": name_of(int(uid)),
         "cpu": (int(fields[11]) + int(fields[12])) / ticks,
         "memory": int(fields[21]) * os.sysconf("SC_PAGE_SIZE"),
         "started": time.time() - age,
