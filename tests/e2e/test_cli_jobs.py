@@ -117,7 +117,6 @@ def test_what_does_not_hold_is_said(shell: Shell) -> None:
         (["kill"], "INVALID_ARGUMENT"),
         (["kill", "--all", "one"], "INVALID_ARGUMENT"),
         (["kill", "-s", "NOPE", "lasting"], "UNKNOWN_SIGNAL"),
-        (["start"], "INVALID_ARGUMENT"),
         (["start", "-e", "A", "true"], "INVALID_ENV_NAME"),
         (["logs", "--tail", "x", "one"], "INVALID_ARGUMENT"),
         (["logs", "--sandbox", "nowhere", "one"], "NOT_FOUND"),
