@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from sandcell import ErrorCode, Sandbox, SandcellError
 from sandcell.events import InputRequested, Stdout
 
 if TYPE_CHECKING:
-    from sandcell import Sandbox
     from sandcell.client.blocking.execution import Execution
 
 DEADLINE = 20.0
@@ -147,6 +147,17 @@ def test_what_does_not_heed_its_time_is_killed_and_told(sandbox: Sandbox) -> Non
     assert run.error is not None
     assert run.error.name == "TimeoutError"
     assert run.stdout.startswith("so far\n")
+
+
+def test_the_sandboxs_own_timeout_holds_for_runs_that_name_none_and_none_for_those_that_say_so() -> None:
+    with Sandbox.create(engine="local", default_timeout=0.3) as hasty:
+        code = "import time; time.sleep(0.6); 'done'"
+        assert hasty.run_code(code).timed_out
+        assert hasty.run_code(code, timeout=None).value == "done"
+        assert hasty.run_code(code, timeout=20).value == "done"
+        with pytest.raises(SandcellError) as caught:
+            hasty.run_code("1", timeout=0)
+        assert caught.value.code is ErrorCode.INVALID_ARGUMENT
 
 
 def test_a_second_interrupt_does_not_shorten_the_grace(sandbox: Sandbox) -> None:
