@@ -38,6 +38,7 @@ _HEAD = re.compile(
     rb"Content-Type: application/json\r\nContent-Length: (\d{1,6})\r\n\r\n"
 )
 _EVERYTHING = 2**62
+_SHORT = 2**16  # bytes of an answer that are put together for one write
 _decode = msgspec.json.Decoder(ExecRequest).decode
 
 
@@ -118,6 +119,3 @@ class _Answer:
         """One write where it is short; a long one is not copied."""
         for each in (b"".join(parts),) if size < _SHORT else parts:
             self._stream.write(each)
-
-
-_SHORT = 2**16
