@@ -94,8 +94,10 @@ class FedExecHandler(ExecHandler):
                 raise
 
     def finish(self, chunk: str | bytes | dict[str, Any] | None = None) -> asyncio.Future[None]:
-        if self._is_read or self._is_answered or not isinstance(chunk, bytes | None):
+        if self._is_read or not isinstance(chunk, bytes | None):
             return super().finish(chunk)
+        if self._is_answered:  # tornado makes sure after a refusal
+            return self.flush()
         self._is_answered = True
         if not self.headers_written:
             self.set_header("Content-Length", len(chunk or b""))
