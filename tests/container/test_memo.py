@@ -93,8 +93,9 @@ def test_without_it_the_first_death_counts(file: int, path: Path) -> None:
 
 @pytest.mark.parametrize("status", [KILLED, EXITED_137])
 def test_a_guest_that_lost_its_spawner_leaves_the_word_to_that(file: int, path: Path, status: int) -> None:
+    memo = Memo(file)
     note_exit(file, "spawner", status)
-    Memo(file).note_end(End(cause="lost"))
+    memo.note_end(End(cause="lost"))
     note_exit(file, "guest", 0)
     found = read_end(path)
     assert found is not None and (found.cause, found.signal) == ("signaled", 9)
