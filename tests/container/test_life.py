@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import warnings
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,17 +13,20 @@ import psutil
 import pytest
 
 from sandcell_container.conformance import Asker, command
+from sandcell_container.engine import Record
 from sandcell_container.engines.local import LocalEngine
 from sandcell_container.engines.process import ProcessEngine
 from sandcell_container.engines.settings import EngineSettings
 from sandcell_container.errors import ErrorCode, SandcellError
+from sandcell_container.os_process import signal_processes
 from sandcell_container.registry import Claim, Registry
 from sandcell_container.spec import Limits, SandboxSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from sandcell_container.engines.hosted import HostedEngine
+    from sandcell_container.os_process import OsProcess
     from sandcell_container.spec import OnRelease
 
 GUEST = command(str(Path(__file__).parents[2] / "kernel" / "sandcell_runtime"))
@@ -111,14 +114,21 @@ def test_all_who_start_it_share_one_start(engine: HostedEngine, tmp_path: Path) 
     engine.remove(made.id)
 
 
-def test_one_that_is_being_stopped_is_started_when_that_is_over(engine: HostedEngine) -> None:
+def test_one_that_is_being_stopped_is_started_when_that_is_over(
+    engine: HostedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = engine.create(spec(on_release="stop"))
-    with ThreadPoolExecutor(2) as pool:
-        stopping = pool.submit(engine.stop, made.id)
-        started = [pool.submit(engine.start, made.id) for _ in range(3)]
-        stopping.result(30)
+    started = list[Future[Record]]()
+    with ThreadPoolExecutor(3) as pool:
+
+        def signal_and_start(processes: Iterable[OsProcess], number: int) -> None:
+            started.extend(pool.submit(engine.start, made.id) for _ in range(3))
+            signal_processes(processes, number)
+
+        monkeypatch.setattr("sandcell_container.registry.signal_processes", signal_and_start)
+        engine.stop(made.id)
         records = [each.result(30) for each in started]
-    assert {each.status for each in records} == {"running"}
+    assert {(each.status, each.starts) for each in records} == {("running", 2)}
     assert Asker(made).run("true").code == 0
 
 
