@@ -437,3 +437,47 @@ def connections_to(address: Address) -> int:
         with suppress(OSError), socket.socket(fileno=os.dup(int(name))) as copy:
             count += copy.getpeername() == address.path
     return count
+
+
+# --- a guest that ends under a request
+
+
+class CountingWaker:
+    """Holds its sandbox, and counts how often it was asked to start that again."""
+
+    is_holding = True
+
+    def __init__(self) -> None:
+        self.wakes = 0
+
+    async def wake(self) -> None:
+        self.wakes += 1
+
+    async def ended(self) -> None:
+        return None
+
+
+async def take_and_leave(talk: Talk) -> None:
+    await talk.request()
+
+
+async def say_that_it_ends(talk: Talk) -> None:
+    await talk.request()
+    body = b'{"error": {"code": "SANDBOX_GONE", "message": "the sandbox is just ending", "details": {"admitted": false}}}'
+    talk.answer(body, status="410 Gone")
+
+
+async def test_what_may_have_been_taken_starts_no_sandbox_again(tmp_path: Path) -> None:
+    async with played(tmp_path, take_and_leave, say_that_it_ends) as guest, client(guest) as transport:
+        waker = transport.waker = CountingWaker()
+        with pytest.raises(SandcellError) as caught:
+            await transport.open(GET)
+        assert (caught.value.code, waker.wakes) == (ErrorCode.SANDBOX_GONE, 0)
+        assert caught.value.details["admitted"] == "unknown"
+
+
+async def test_what_was_surely_not_taken_does(tmp_path: Path) -> None:
+    async with played(tmp_path, say_that_it_ends, answer_for_ever) as guest, client(guest) as transport:
+        waker = transport.waker = CountingWaker()
+        (await transport.open(GET)).close()
+        assert waker.wakes == 1

@@ -231,7 +231,7 @@ async def test_a_thread_that_raises_says_so_in_its_run(house: House) -> None:
     )
     await house.result(first)
     assert (await house.run("gate.set(); t.join()")).stderr == ""
-    assert "ZeroDivisionError" in await late_text(first, stream=Stderr)
+    assert "ZeroDivisionError" in await late_text(first, stream=Stderr, ending="division by zero\n")
 
 
 async def test_children_of_a_thread_keep_its_run(house: House) -> None:

@@ -125,7 +125,8 @@ class AsyncTransport:
                 try:
                     return await self._accept(AsyncAnswer(self, connection, head))
                 except Gone as ending:
-                    await self._outlive(ending, admitted, wakes=request.wakes and chunks is None)
+                    wakes = request.wakes and chunks is None and admitted is False
+                    await self._outlive(ending, admitted, wakes=wakes)
         raise await self.missed(why, admitted=admitted)
 
     async def _outlive(self, ending: SandcellError, admitted: Admitted, *, wakes: bool) -> None:

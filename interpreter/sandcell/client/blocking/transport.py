@@ -126,7 +126,8 @@ class Transport:
                 try:
                     return self._accept(Answer(self, connection, head))
                 except Gone as ending:
-                    self._outlive(ending, admitted, wakes=request.wakes and chunks is None)
+                    wakes = request.wakes and chunks is None and admitted is False
+                    self._outlive(ending, admitted, wakes=wakes)
         raise self.missed(why, admitted=admitted)
 
     def _outlive(self, ending: SandcellError, admitted: Admitted, *, wakes: bool) -> None:
