@@ -12,6 +12,7 @@ from sandcell.api import KillProcess, PortAnswer, ProcessInfo, SendSignal
 from sandcell.client.aio.channel import Beside, call
 from sandcell.client.aio.follow import AsyncFollower
 from sandcell.client.aio.pages import fetch_page
+from sandcell.client.aio.waits import wait_in_turns
 from sandcell.client.checks import check_count, check_data, check_text
 from sandcell.client.process_options import (
     ProcessCallbacks,
@@ -25,6 +26,7 @@ from sandcell.client.process_options import (
     seconds_of,
 )
 from sandcell.client.protocol import Request, path_of
+from sandcell.client.turns import deadline_of, is_past, turn_of
 from sandcell.events import Ended, Event, Stderr, Stdout
 from sandcell.lines import ended_first
 from sandcell.logs import LogDecoder, LogMatch, LogSearch, Page, text_of
@@ -41,7 +43,6 @@ __all__ = ["AsyncProcess"]
 
 T = TypeVar("T")
 
-_TURN_S = 20.0  # of a wait: then it is asked for again, so that a guest that stands still is noticed
 _SETTLE_S = 0.1  # of a line that may go on: then what has matched at its end is taken
 _PIECE = 2**20
 _END_PATIENCE_S = 60.0  # what killing may take beside the grace
@@ -105,7 +106,7 @@ class AsyncProcess:
 
     async def refresh(self) -> ProcessInfo:
         """Ask for what is known of it now."""
-        self._info = await self._transport.call(self._asking("GET"), ProcessInfo)
+        self._info = await self._transport.call(Request(method="GET", path=self._path()), ProcessInfo)
         return self._info
 
     # --- what it writes
@@ -141,7 +142,9 @@ class AsyncProcess:
             check_count(tail, what="tail", least=0)
         decoder = LogDecoder(cursor)
         query = page_query(decoder.start, limit=limit, stream=stream, tail=tail)
-        page = await fetch_page(self._transport, self._asking("GET", "events", query=query))
+        page = await fetch_page(
+            self._transport, Request(method="GET", path=self._path("events"), query=query)
+        )
         return Page(
             events=[event for entry in page.entries for event in decoder.events(entry, page.epoch)],
             next_cursor=decoder.cursor(page.cursor),
@@ -178,23 +181,21 @@ class AsyncProcess:
             Gone (LOST): it has ended, or reads its input no more.
             WaitTimeout: it has not read all within `timeout` seconds; `details["written"]` says how many bytes it took.
         """
-        given, seconds = check_data(data, what="data"), seconds_of(timeout)
-        deadline = None if seconds is None else time.monotonic() + seconds
+        given, deadline = check_data(data, what="data"), deadline_of(timeout)
         written = 0
         while written < len(given):
-            turn = _TURN_S if deadline is None else min(_TURN_S, max(deadline - time.monotonic(), 0.0))
             try:
-                await self._send(given[written : written + _PIECE], turn)
+                await self._send(given[written : written + _PIECE], turn_of(deadline))
                 written += len(given[written : written + _PIECE])
             except WaitTimeout as problem:
                 written += problem.details.get("written", 0)
-                if deadline is not None and time.monotonic() >= deadline:
+                if is_past(deadline):
                     problem.details["written"] = written
                     raise
 
     async def close_stdin(self) -> None:
         """Let it see the end of its input. Twice is fine."""
-        await self._transport.fetch(self._asking("POST", "stdin", query={"close": "true"}))
+        await self._transport.fetch(Request(method="POST", path=self._path("stdin"), query={"close": "true"}))
 
     # --- waits
 
@@ -206,8 +207,7 @@ class AsyncProcess:
         Raises:
             WaitTimeout (WAIT_TIMEOUT): it has not ended within so many seconds.
         """
-        seconds = seconds_of(timeout)
-        deadline = None if seconds is None else time.monotonic() + seconds
+        seconds, deadline = seconds_of(timeout), deadline_of(timeout)
         if self._beside is not None and not self._is_told:
             try:
                 await self._beside.join(deadline)
@@ -227,8 +227,7 @@ class AsyncProcess:
             Failed (COMMAND_FAILED): it ended without; its end and last lines are in the error's details.
             WaitTimeout (WAIT_TIMEOUT): it has not come within `timeout` seconds.
         """
-        search, seconds = LogSearch(check_pattern(pattern)), seconds_of(timeout)
-        late = None if seconds is None else time.monotonic() + seconds
+        search, seconds, late = LogSearch(check_pattern(pattern)), seconds_of(timeout), deadline_of(timeout)
         follower = self._follower(None)
         follower.deadline = late
         try:
@@ -258,8 +257,7 @@ class AsyncProcess:
             Failed (COMMAND_FAILED): the process ended before; its end and last lines are in the error's details.
             WaitTimeout (WAIT_TIMEOUT): it has not come to it within `timeout` seconds.
         """
-        seconds = seconds_of(timeout)
-        deadline = None if seconds is None else time.monotonic() + seconds
+        seconds, deadline = seconds_of(timeout), deadline_of(timeout)
         query = {"for": "port", "port": str(check_count(port, what="port", least=1))}
         if http is not None:
             query["http"] = check_text(http, what="http")
@@ -276,7 +274,7 @@ class AsyncProcess:
         """
         body = msgspec.json.encode(SendSignal(signal=check_signal(signal), scope=check_scope(scope)))
         self._info = await self._transport.call(
-            self._asking("POST", "signal", body=body, repeatable=False), ProcessInfo
+            Request(method="POST", path=self._path("signal"), body=body, repeatable=False), ProcessInfo
         )
 
     async def kill(self, grace: float = 2.0) -> KillReport:
@@ -286,12 +284,14 @@ class AsyncProcess:
         """
         seconds = check_grace(grace)
         body = msgspec.json.encode(KillProcess(grace=seconds))
-        request = self._asking("POST", "kill", body=body, patience=seconds + _END_PATIENCE_S)
+        request = Request(
+            method="POST", path=self._path("kill"), body=body, patience=seconds + _END_PATIENCE_S
+        )
         return await self._transport.call(request, KillReport)
 
     async def remove(self) -> None:
         """End it where it runs, and forget it with its output: its id is free again."""
-        await self._transport.fetch(self._asking("DELETE", patience=_END_PATIENCE_S))
+        await self._transport.fetch(Request(method="DELETE", path=self._path(), patience=_END_PATIENCE_S))
 
     async def close(self) -> None:
         """Call no callback any more; the process goes on. Twice is fine."""
@@ -336,26 +336,16 @@ class AsyncProcess:
         seconds: float | None,
         deadline: float | None,
     ) -> T:
-        """Ask for it again and again, each time for a while: the guest answers as soon as it has come."""
-        while True:
-            turn = _TURN_S if deadline is None else min(_TURN_S, max(deadline - time.monotonic(), 0.0))
-            request = self._asking(
-                "GET",
-                "wait",
-                query={**query, "timeout": f"{turn:.3f}"},
-                patience=turn + self._transport.reply_timeout,
-            )
-            try:
-                return await self._transport.call(request, kind)
-            except WaitTimeout as problem:
-                if deadline is not None and time.monotonic() >= deadline:
-                    raise self._late(what, seconds) from problem
+        try:
+            return await wait_in_turns(self._transport, self._path("wait"), query, kind, deadline)
+        except WaitTimeout as problem:
+            raise self._late(what, seconds) from problem
 
     async def _send(self, data: bytes, turn: float) -> None:
         await self._transport.fetch(
-            self._asking(
-                "POST",
-                "stdin",
+            Request(
+                method="POST",
+                path=self._path("stdin"),
                 query={"timeout": f"{turn:.3f}"},
                 body=data,
                 content_type="application/octet-stream",
@@ -365,28 +355,13 @@ class AsyncProcess:
         )
 
     def _follower(self, start: str | None) -> AsyncFollower:
-        first = self._asking("GET", "events", query={} if start is None else {"cursor": start})
+        first = Request(
+            method="GET", path=self._path("events"), query={} if start is None else {"cursor": start}
+        )
         return AsyncFollower(self._transport, first, first)
 
-    def _asking(
-        self,
-        method: str,
-        *verb: str,
-        query: Mapping[str, str] | None = None,
-        body: bytes = b"",
-        content_type: str = "application/json",
-        repeatable: bool = True,
-        patience: float | None = None,
-    ) -> Request:
-        return Request(
-            method=method,
-            path=path_of("processes", self.id, *verb),
-            query=query or {},
-            body=body,
-            content_type=content_type,
-            repeatable=repeatable,
-            patience=patience,
-        )
+    def _path(self, *verb: str) -> str:
+        return path_of("processes", self.id, *verb)
 
     def _note(self, event: Event) -> None:
         if isinstance(event, Ended):

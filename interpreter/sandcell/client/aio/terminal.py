@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
@@ -10,10 +9,11 @@ import msgspec
 
 from sandcell.api import ResizeTerminal, TerminalInfo
 from sandcell.client.aio.follow import AsyncFollower
+from sandcell.client.aio.waits import wait_in_turns
 from sandcell.client.checks import check_count, check_data, check_text
-from sandcell.client.process_options import seconds_of
 from sandcell.client.protocol import Cut, Request, decode_body, error_of, path_of
 from sandcell.client.terminal_options import make_terminal
+from sandcell.client.turns import deadline_of, is_past, turn_of
 from sandcell.events import Ended
 from sandcell.logs import LogDecoder, text_of
 from sandcell.names import encode_names
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncTerminal", "AsyncTerminals"]
 
-_TURN_S = 20.0  # of a wait: then it is asked for again, so that a guest that stands still is noticed
 _PIECE = 2**16
 _INPUT_PATIENCE_S = 60.0  # what the guest waits for somebody to read what is typed, and others' turns
 _END_PATIENCE_S = 60.0
@@ -88,7 +87,7 @@ class AsyncTerminal:
 
     async def refresh(self) -> TerminalInfo:
         """Ask for what is known of it now."""
-        self._info = await self._transport.call(self._asking("GET"), TerminalInfo)
+        self._info = await self._transport.call(Request(method="GET", path=self._path()), TerminalInfo)
         return self._info
 
     async def write(self, data: str | bytes) -> None:
@@ -103,9 +102,9 @@ class AsyncTerminal:
             piece = given[start : start + _PIECE]
             try:
                 await self._transport.fetch(
-                    self._asking(
-                        "POST",
-                        "input",
+                    Request(
+                        method="POST",
+                        path=self._path("input"),
                         body=piece,
                         content_type="application/octet-stream",
                         repeatable=False,
@@ -122,7 +121,7 @@ class AsyncTerminal:
         Waits until there is something, `timeout` seconds at most: then "", as when all was read and it has ended. A line
         says where some is missing. Bytes that are no UTF-8 are U+FFFD; a character is never cut.
         """
-        deadline = _deadline_of(timeout)
+        deadline = deadline_of(timeout)
         while True:
             entries, epoch = await self._entries(deadline)
             events = [event for entry in entries for event in self._decoder.events(entry, epoch)]
@@ -131,7 +130,7 @@ class AsyncTerminal:
 
     async def read_bytes(self, timeout: float | None = None) -> bytes:
         """Return what `read` does, as the bytes that were written; nothing says where some are missing."""
-        entries, _ = await self._entries(_deadline_of(timeout))
+        entries, _ = await self._entries(deadline_of(timeout))
         return b"".join(entry.data for entry in entries if entry.kind == Kind.STDOUT)
 
     def __aiter__(self) -> AsyncIterator[Event]:
@@ -147,8 +146,10 @@ class AsyncTerminal:
             InvalidRequest (STALE_CURSOR): the cursor is of another life of the sandbox.
         """
         decoder = LogDecoder(cursor)
-        first = self._asking(
-            "GET", "events", query={} if decoder.start is None else {"cursor": decoder.start}
+        first = Request(
+            method="GET",
+            path=self._path("events"),
+            query={} if decoder.start is None else {"cursor": decoder.start},
         )
         async with aclosing(AsyncFollower(self._transport, first, first).entries()) as entries:
             async for entry, place in entries:
@@ -162,7 +163,7 @@ class AsyncTerminal:
             cols=check_count(cols, what="cols", least=1), rows=check_count(rows, what="rows", least=1)
         )
         self._info = await self._transport.call(
-            self._asking("POST", "resize", body=encode_names(size)), TerminalInfo
+            Request(method="POST", path=self._path("resize"), body=encode_names(size)), TerminalInfo
         )
 
     async def wait(self, timeout: float | None = None) -> End:
@@ -171,31 +172,22 @@ class AsyncTerminal:
         Raises:
             WaitTimeout (WAIT_TIMEOUT): it has not ended by then.
         """
-        deadline = _deadline_of(timeout)
-        while True:
-            turn = _turn_of(deadline)
-            request = self._asking(
-                "GET",
-                "wait",
-                query={"timeout": f"{turn:.3f}"},
-                patience=turn + self._transport.reply_timeout,
-            )
-            try:
-                end = await self._transport.call(request, End)
-            except WaitTimeout as problem:
-                if deadline is None or time.monotonic() < deadline:
-                    continue
-                raise error(
-                    ErrorCode.WAIT_TIMEOUT,
-                    f"the terminal {self.id} has not ended within {timeout} s",
-                    hint="it goes on: wait again, or delete it",
-                ) from problem
-            self._note_end(end)
-            return end
+        try:
+            end = await wait_in_turns(self._transport, self._path("wait"), {}, End, deadline_of(timeout))
+        except WaitTimeout as problem:
+            raise error(
+                ErrorCode.WAIT_TIMEOUT,
+                f"the terminal {self.id} has not ended within {timeout} s",
+                hint="it goes on: wait again, or delete it",
+            ) from problem
+        self._note_end(end)
+        return end
 
     async def delete(self) -> End:
         """Hang up: end all that runs on it, and forget it. Its id is free again. Returns how it ended."""
-        end = await self._transport.call(self._asking("DELETE", patience=_END_PATIENCE_S), End)
+        end = await self._transport.call(
+            Request(method="DELETE", path=self._path(), patience=_END_PATIENCE_S), End
+        )
         self._note_end(end)
         return end
 
@@ -210,12 +202,17 @@ class AsyncTerminal:
         None came by the deadline, or none are to come.
         """
         while True:
-            turn = _turn_of(deadline)
+            turn = turn_of(deadline)
             query = {"follow": "false", "wait": f"{turn:.3f}"}
             if self._place is not None:
                 query["cursor"] = self._place
             answer = await self._transport.open(
-                self._asking("GET", "events", query=query, patience=turn + self._transport.reply_timeout)
+                Request(
+                    method="GET",
+                    path=self._path("events"),
+                    query=query,
+                    patience=turn + self._transport.reply_timeout,
+                )
             )
             try:
                 entries = list(FrameDecoder().feed(await answer.read_all()))
@@ -227,7 +224,7 @@ class AsyncTerminal:
             if entries:
                 self._take(entries[-1], epoch)
             is_over = entries or answer.head.headers.get("sandcell-ended")
-            if is_over or (deadline is not None and time.monotonic() >= deadline):
+            if is_over or is_past(deadline):
                 return entries, epoch
 
     def _take(self, last: Entry, epoch: str) -> None:
@@ -237,25 +234,8 @@ class AsyncTerminal:
         if last.kind == Kind.ENDED:
             self._note_end(decode_body(last.data, CommandEnd).end)
 
-    def _asking(
-        self,
-        method: str,
-        *verb: str,
-        query: Mapping[str, str] | None = None,
-        body: bytes = b"",
-        content_type: str = "application/json",
-        repeatable: bool = True,
-        patience: float | None = None,
-    ) -> Request:
-        return Request(
-            method=method,
-            path=path_of("terminals", self.id, *verb),
-            query=query or {},
-            body=body,
-            content_type=content_type,
-            repeatable=repeatable,
-            patience=patience,
-        )
+    def _path(self, *verb: str) -> str:
+        return path_of("terminals", self.id, *verb)
 
     def _note(self, event: Event) -> None:
         if isinstance(event, Ended):
@@ -304,12 +284,3 @@ class AsyncTerminals:
         request = Request(method="GET", path=path_of("terminals"))
         found = await self._transport.call(request, list[TerminalInfo])
         return [AsyncTerminal(self._transport, each) for each in found]
-
-
-def _deadline_of(timeout: float | None) -> float | None:
-    seconds = seconds_of(timeout)
-    return None if seconds is None else time.monotonic() + seconds
-
-
-def _turn_of(deadline: float | None) -> float:
-    return _TURN_S if deadline is None else min(_TURN_S, max(deadline - time.monotonic(), 0.0))

@@ -13,6 +13,7 @@ from sandcell.api import KillProcess, PortAnswer, ProcessInfo, SendSignal
 from sandcell.client.blocking.channel import Beside, call
 from sandcell.client.blocking.follow import Follower
 from sandcell.client.blocking.pages import fetch_page
+from sandcell.client.blocking.waits import wait_in_turns
 from sandcell.client.checks import check_count, check_data, check_text
 from sandcell.client.process_options import (
     ProcessCallbacks,
@@ -26,6 +27,7 @@ from sandcell.client.process_options import (
     seconds_of,
 )
 from sandcell.client.protocol import Request, path_of
+from sandcell.client.turns import deadline_of, is_past, turn_of
 from sandcell.events import Ended, Event, Stderr, Stdout
 from sandcell.lines import ended_first
 from sandcell.logs import LogDecoder, LogMatch, LogSearch, Page, text_of
@@ -42,7 +44,6 @@ __all__ = ["Process"]
 
 T = TypeVar("T")
 
-_TURN_S = 20.0  # of a wait: then it is asked for again, so that a guest that stands still is noticed
 _SETTLE_S = 0.1  # of a line that may go on: then what has matched at its end is taken
 _PIECE = 2**20
 _END_PATIENCE_S = 60.0  # what killing may take beside the grace
@@ -106,7 +107,7 @@ class Process:
 
     def refresh(self) -> ProcessInfo:
         """Ask for what is known of it now."""
-        self._info = self._transport.call(self._asking("GET"), ProcessInfo)
+        self._info = self._transport.call(Request(method="GET", path=self._path()), ProcessInfo)
         return self._info
 
     # --- what it writes
@@ -142,7 +143,7 @@ class Process:
             check_count(tail, what="tail", least=0)
         decoder = LogDecoder(cursor)
         query = page_query(decoder.start, limit=limit, stream=stream, tail=tail)
-        page = fetch_page(self._transport, self._asking("GET", "events", query=query))
+        page = fetch_page(self._transport, Request(method="GET", path=self._path("events"), query=query))
         return Page(
             events=[event for entry in page.entries for event in decoder.events(entry, page.epoch)],
             next_cursor=decoder.cursor(page.cursor),
@@ -179,23 +180,21 @@ class Process:
             Gone (LOST): it has ended, or reads its input no more.
             WaitTimeout: it has not read all within `timeout` seconds; `details["written"]` says how many bytes it took.
         """
-        given, seconds = check_data(data, what="data"), seconds_of(timeout)
-        deadline = None if seconds is None else time.monotonic() + seconds
+        given, deadline = check_data(data, what="data"), deadline_of(timeout)
         written = 0
         while written < len(given):
-            turn = _TURN_S if deadline is None else min(_TURN_S, max(deadline - time.monotonic(), 0.0))
             try:
-                self._send(given[written : written + _PIECE], turn)
+                self._send(given[written : written + _PIECE], turn_of(deadline))
                 written += len(given[written : written + _PIECE])
             except WaitTimeout as problem:
                 written += problem.details.get("written", 0)
-                if deadline is not None and time.monotonic() >= deadline:
+                if is_past(deadline):
                     problem.details["written"] = written
                     raise
 
     def close_stdin(self) -> None:
         """Let it see the end of its input. Twice is fine."""
-        self._transport.fetch(self._asking("POST", "stdin", query={"close": "true"}))
+        self._transport.fetch(Request(method="POST", path=self._path("stdin"), query={"close": "true"}))
 
     # --- waits
 
@@ -207,8 +206,7 @@ class Process:
         Raises:
             WaitTimeout (WAIT_TIMEOUT): it has not ended within so many seconds.
         """
-        seconds = seconds_of(timeout)
-        deadline = None if seconds is None else time.monotonic() + seconds
+        seconds, deadline = seconds_of(timeout), deadline_of(timeout)
         if self._beside is not None and not self._is_told:
             try:
                 self._beside.join(deadline)
@@ -228,8 +226,7 @@ class Process:
             Failed (COMMAND_FAILED): it ended without; its end and last lines are in the error's details.
             WaitTimeout (WAIT_TIMEOUT): it has not come within `timeout` seconds.
         """
-        search, seconds = LogSearch(check_pattern(pattern)), seconds_of(timeout)
-        late = None if seconds is None else time.monotonic() + seconds
+        search, seconds, late = LogSearch(check_pattern(pattern)), seconds_of(timeout), deadline_of(timeout)
         follower = self._follower(None)
         follower.deadline = late
         try:
@@ -257,8 +254,7 @@ class Process:
             Failed (COMMAND_FAILED): the process ended before; its end and last lines are in the error's details.
             WaitTimeout (WAIT_TIMEOUT): it has not come to it within `timeout` seconds.
         """
-        seconds = seconds_of(timeout)
-        deadline = None if seconds is None else time.monotonic() + seconds
+        seconds, deadline = seconds_of(timeout), deadline_of(timeout)
         query = {"for": "port", "port": str(check_count(port, what="port", least=1))}
         if http is not None:
             query["http"] = check_text(http, what="http")
@@ -275,7 +271,7 @@ class Process:
         """
         body = msgspec.json.encode(SendSignal(signal=check_signal(signal), scope=check_scope(scope)))
         self._info = self._transport.call(
-            self._asking("POST", "signal", body=body, repeatable=False), ProcessInfo
+            Request(method="POST", path=self._path("signal"), body=body, repeatable=False), ProcessInfo
         )
 
     def kill(self, grace: float = 2.0) -> KillReport:
@@ -285,12 +281,14 @@ class Process:
         """
         seconds = check_grace(grace)
         body = msgspec.json.encode(KillProcess(grace=seconds))
-        request = self._asking("POST", "kill", body=body, patience=seconds + _END_PATIENCE_S)
+        request = Request(
+            method="POST", path=self._path("kill"), body=body, patience=seconds + _END_PATIENCE_S
+        )
         return self._transport.call(request, KillReport)
 
     def remove(self) -> None:
         """End it where it runs, and forget it with its output: its id is free again."""
-        self._transport.fetch(self._asking("DELETE", patience=_END_PATIENCE_S))
+        self._transport.fetch(Request(method="DELETE", path=self._path(), patience=_END_PATIENCE_S))
 
     def close(self) -> None:
         """Call no callback any more; the process goes on. Twice is fine."""
@@ -335,26 +333,16 @@ class Process:
         seconds: float | None,
         deadline: float | None,
     ) -> T:
-        """Ask for it again and again, each time for a while: the guest answers as soon as it has come."""
-        while True:
-            turn = _TURN_S if deadline is None else min(_TURN_S, max(deadline - time.monotonic(), 0.0))
-            request = self._asking(
-                "GET",
-                "wait",
-                query={**query, "timeout": f"{turn:.3f}"},
-                patience=turn + self._transport.reply_timeout,
-            )
-            try:
-                return self._transport.call(request, kind)
-            except WaitTimeout as problem:
-                if deadline is not None and time.monotonic() >= deadline:
-                    raise self._late(what, seconds) from problem
+        try:
+            return wait_in_turns(self._transport, self._path("wait"), query, kind, deadline)
+        except WaitTimeout as problem:
+            raise self._late(what, seconds) from problem
 
     def _send(self, data: bytes, turn: float) -> None:
         self._transport.fetch(
-            self._asking(
-                "POST",
-                "stdin",
+            Request(
+                method="POST",
+                path=self._path("stdin"),
                 query={"timeout": f"{turn:.3f}"},
                 body=data,
                 content_type="application/octet-stream",
@@ -364,28 +352,13 @@ class Process:
         )
 
     def _follower(self, start: str | None) -> Follower:
-        first = self._asking("GET", "events", query={} if start is None else {"cursor": start})
+        first = Request(
+            method="GET", path=self._path("events"), query={} if start is None else {"cursor": start}
+        )
         return Follower(self._transport, first, first)
 
-    def _asking(
-        self,
-        method: str,
-        *verb: str,
-        query: Mapping[str, str] | None = None,
-        body: bytes = b"",
-        content_type: str = "application/json",
-        repeatable: bool = True,
-        patience: float | None = None,
-    ) -> Request:
-        return Request(
-            method=method,
-            path=path_of("processes", self.id, *verb),
-            query=query or {},
-            body=body,
-            content_type=content_type,
-            repeatable=repeatable,
-            patience=patience,
-        )
+    def _path(self, *verb: str) -> str:
+        return path_of("processes", self.id, *verb)
 
     def _note(self, event: Event) -> None:
         if isinstance(event, Ended):

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -11,10 +10,11 @@ import msgspec
 
 from sandcell.api import ResizeTerminal, TerminalInfo
 from sandcell.client.blocking.follow import Follower
+from sandcell.client.blocking.waits import wait_in_turns
 from sandcell.client.checks import check_count, check_data, check_text
-from sandcell.client.process_options import seconds_of
 from sandcell.client.protocol import Cut, Request, decode_body, error_of, path_of
 from sandcell.client.terminal_options import make_terminal
+from sandcell.client.turns import deadline_of, is_past, turn_of
 from sandcell.events import Ended
 from sandcell.logs import LogDecoder, text_of
 from sandcell.names import encode_names
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Terminal", "Terminals"]
 
-_TURN_S = 20.0  # of a wait: then it is asked for again, so that a guest that stands still is noticed
 _PIECE = 2**16
 _INPUT_PATIENCE_S = 60.0  # what the guest waits for somebody to read what is typed, and others' turns
 _END_PATIENCE_S = 60.0
@@ -89,7 +88,7 @@ class Terminal:
 
     def refresh(self) -> TerminalInfo:
         """Ask for what is known of it now."""
-        self._info = self._transport.call(self._asking("GET"), TerminalInfo)
+        self._info = self._transport.call(Request(method="GET", path=self._path()), TerminalInfo)
         return self._info
 
     def write(self, data: str | bytes) -> None:
@@ -104,9 +103,9 @@ class Terminal:
             piece = given[start : start + _PIECE]
             try:
                 self._transport.fetch(
-                    self._asking(
-                        "POST",
-                        "input",
+                    Request(
+                        method="POST",
+                        path=self._path("input"),
                         body=piece,
                         content_type="application/octet-stream",
                         repeatable=False,
@@ -123,7 +122,7 @@ class Terminal:
         Waits until there is something, `timeout` seconds at most: then "", as when all was read and it has ended. A line
         says where some is missing. Bytes that are no UTF-8 are U+FFFD; a character is never cut.
         """
-        deadline = _deadline_of(timeout)
+        deadline = deadline_of(timeout)
         while True:
             entries, epoch = self._entries(deadline)
             events = [event for entry in entries for event in self._decoder.events(entry, epoch)]
@@ -132,7 +131,7 @@ class Terminal:
 
     def read_bytes(self, timeout: float | None = None) -> bytes:
         """Return what `read` does, as the bytes that were written; nothing says where some are missing."""
-        entries, _ = self._entries(_deadline_of(timeout))
+        entries, _ = self._entries(deadline_of(timeout))
         return b"".join(entry.data for entry in entries if entry.kind == Kind.STDOUT)
 
     def __iter__(self) -> Iterator[Event]:
@@ -148,8 +147,10 @@ class Terminal:
             InvalidRequest (STALE_CURSOR): the cursor is of another life of the sandbox.
         """
         decoder = LogDecoder(cursor)
-        first = self._asking(
-            "GET", "events", query={} if decoder.start is None else {"cursor": decoder.start}
+        first = Request(
+            method="GET",
+            path=self._path("events"),
+            query={} if decoder.start is None else {"cursor": decoder.start},
         )
         with closing(Follower(self._transport, first, first).entries()) as entries:
             for entry, place in entries:
@@ -163,7 +164,7 @@ class Terminal:
             cols=check_count(cols, what="cols", least=1), rows=check_count(rows, what="rows", least=1)
         )
         self._info = self._transport.call(
-            self._asking("POST", "resize", body=encode_names(size)), TerminalInfo
+            Request(method="POST", path=self._path("resize"), body=encode_names(size)), TerminalInfo
         )
 
     def wait(self, timeout: float | None = None) -> End:
@@ -172,31 +173,20 @@ class Terminal:
         Raises:
             WaitTimeout (WAIT_TIMEOUT): it has not ended by then.
         """
-        deadline = _deadline_of(timeout)
-        while True:
-            turn = _turn_of(deadline)
-            request = self._asking(
-                "GET",
-                "wait",
-                query={"timeout": f"{turn:.3f}"},
-                patience=turn + self._transport.reply_timeout,
-            )
-            try:
-                end = self._transport.call(request, End)
-            except WaitTimeout as problem:
-                if deadline is None or time.monotonic() < deadline:
-                    continue
-                raise error(
-                    ErrorCode.WAIT_TIMEOUT,
-                    f"the terminal {self.id} has not ended within {timeout} s",
-                    hint="it goes on: wait again, or delete it",
-                ) from problem
-            self._note_end(end)
-            return end
+        try:
+            end = wait_in_turns(self._transport, self._path("wait"), {}, End, deadline_of(timeout))
+        except WaitTimeout as problem:
+            raise error(
+                ErrorCode.WAIT_TIMEOUT,
+                f"the terminal {self.id} has not ended within {timeout} s",
+                hint="it goes on: wait again, or delete it",
+            ) from problem
+        self._note_end(end)
+        return end
 
     def delete(self) -> End:
         """Hang up: end all that runs on it, and forget it. Its id is free again. Returns how it ended."""
-        end = self._transport.call(self._asking("DELETE", patience=_END_PATIENCE_S), End)
+        end = self._transport.call(Request(method="DELETE", path=self._path(), patience=_END_PATIENCE_S), End)
         self._note_end(end)
         return end
 
@@ -211,12 +201,17 @@ class Terminal:
         None came by the deadline, or none are to come.
         """
         while True:
-            turn = _turn_of(deadline)
+            turn = turn_of(deadline)
             query = {"follow": "false", "wait": f"{turn:.3f}"}
             if self._place is not None:
                 query["cursor"] = self._place
             answer = self._transport.open(
-                self._asking("GET", "events", query=query, patience=turn + self._transport.reply_timeout)
+                Request(
+                    method="GET",
+                    path=self._path("events"),
+                    query=query,
+                    patience=turn + self._transport.reply_timeout,
+                )
             )
             try:
                 entries = list(FrameDecoder().feed(answer.read_all()))
@@ -228,7 +223,7 @@ class Terminal:
             if entries:
                 self._take(entries[-1], epoch)
             is_over = entries or answer.head.headers.get("sandcell-ended")
-            if is_over or (deadline is not None and time.monotonic() >= deadline):
+            if is_over or is_past(deadline):
                 return entries, epoch
 
     def _take(self, last: Entry, epoch: str) -> None:
@@ -238,25 +233,8 @@ class Terminal:
         if last.kind == Kind.ENDED:
             self._note_end(decode_body(last.data, CommandEnd).end)
 
-    def _asking(
-        self,
-        method: str,
-        *verb: str,
-        query: Mapping[str, str] | None = None,
-        body: bytes = b"",
-        content_type: str = "application/json",
-        repeatable: bool = True,
-        patience: float | None = None,
-    ) -> Request:
-        return Request(
-            method=method,
-            path=path_of("terminals", self.id, *verb),
-            query=query or {},
-            body=body,
-            content_type=content_type,
-            repeatable=repeatable,
-            patience=patience,
-        )
+    def _path(self, *verb: str) -> str:
+        return path_of("terminals", self.id, *verb)
 
     def _note(self, event: Event) -> None:
         if isinstance(event, Ended):
@@ -305,12 +283,3 @@ class Terminals:
         request = Request(method="GET", path=path_of("terminals"))
         found = self._transport.call(request, list[TerminalInfo])
         return [Terminal(self._transport, each) for each in found]
-
-
-def _deadline_of(timeout: float | None) -> float | None:
-    seconds = seconds_of(timeout)
-    return None if seconds is None else time.monotonic() + seconds
-
-
-def _turn_of(deadline: float | None) -> float:
-    return _TURN_S if deadline is None else min(_TURN_S, max(deadline - time.monotonic(), 0.0))
