@@ -251,7 +251,7 @@ async def test_a_new_viewer_gets_the_last_of_much(room: Room) -> None:
     assert 0 < late.at.offset < len(whole)
     shown = await late.rest()
     assert whole.endswith(shown)
-    assert 2**15 <= len(shown) < 2**15 + 2**14
+    assert 2**15 <= len(shown) < 2**15 + 2**16  # dropped are whole reads, and one may hold 64 KiB
     assert late.gaps == 0
 
 
