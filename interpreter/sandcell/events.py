@@ -5,7 +5,7 @@ Source of the payloads: docs/protocol.md, "Journal frames".
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import fields
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
@@ -36,8 +36,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that happened. `cursor` is the place after it in the journal, `time` seconds since the epoch (UTC);
     both are empty until the journal has taken it. `late`: it came after the end of the run that caused it."""
 
@@ -49,11 +48,10 @@ class Event:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it JSON-safe, with its kind in lower case as `type`."""
-        return {"type": self.KIND.name.lower(), **asdict(self)}
+        return {"type": self.KIND.name.lower(), **msgspec.to_builtins(self)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Started(Event):
+class Started(Event, frozen=True, kw_only=True):
     """The code began to run. `fresh_state` says why this run finds no earlier state, where a run before it lost it."""
 
     KIND: ClassVar[Kind] = Kind.STARTED
@@ -63,46 +61,41 @@ class Started(Event):
     fresh_state: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stdout(Event):
+class Stdout(Event, frozen=True, kw_only=True):
     KIND: ClassVar[Kind] = Kind.STDOUT
 
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stderr(Event):
+class Stderr(Event, frozen=True, kw_only=True):
     KIND: ClassVar[Kind] = Kind.STDERR
 
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResultAdded(Event):
+class ResultAdded(Event, frozen=True, kw_only=True):
     """Something was displayed. `data` by MIME type as Jupyter has it (images are base64 text); `is_main`: it is the
     value of the last expression."""
 
     KIND: ClassVar[Kind] = Kind.RESULT_ADDED
 
     data: dict[str, Any]
-    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
     display_id: str | None = None
     is_main: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResultUpdated(Event):
+class ResultUpdated(Event, frozen=True, kw_only=True):
     """Every display with `display_id` shows this now."""
 
     KIND: ClassVar[Kind] = Kind.RESULT_UPDATED
 
     data: dict[str, Any]
-    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
     display_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputCleared(Event):
+class OutputCleared(Event, frozen=True, kw_only=True):
     """All output so far is void: now, or with `wait` when the next output comes."""
 
     KIND: ClassVar[Kind] = Kind.OUTPUT_CLEARED
@@ -110,8 +103,7 @@ class OutputCleared(Event):
     wait: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputRequested(Event):
+class InputRequested(Event, frozen=True, kw_only=True):
     """The code waits for a line of input."""
 
     KIND: ClassVar[Kind] = Kind.INPUT_REQUESTED
@@ -120,29 +112,26 @@ class InputRequested(Event):
     password: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorRaised(Event):
+class ErrorRaised(Event, frozen=True, kw_only=True):
     """The code ended in an exception, or was ended. `line` of the code, where the traceback tells."""
 
     KIND: ClassVar[Kind] = Kind.ERROR_RAISED
 
     name: str
     value: str = ""
-    traceback: list[str] = field(default_factory=list[str])
+    traceback: list[str] = msgspec.field(default_factory=list[str])
     line: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCalled(Event):
+class ToolCalled(Event, frozen=True, kw_only=True):
     """Reserved: a call of a host tool."""
 
     KIND: ClassVar[Kind] = Kind.TOOL_CALLED
 
-    call: dict[str, Any] = field(default_factory=dict[str, Any])
+    call: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Truncated(Event):
+class Truncated(Event, frozen=True, kw_only=True):
     """`bytes` of the `total_bytes` of a stream, or of a result of a MIME type, were left out."""
 
     KIND: ClassVar[Kind] = Kind.TRUNCATED
@@ -154,8 +143,7 @@ class Truncated(Event):
     path: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gap(Event):
+class Gap(Event, frozen=True, kw_only=True):
     """Entries that the journal no longer has, or that never were in it where `stream` was cut on purpose."""
 
     KIND: ClassVar[Kind] = Kind.GAP
@@ -166,8 +154,7 @@ class Gap(Event):
     lines: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended(Event):
+class Ended(Event, frozen=True, kw_only=True):
     """The run is over. `duration` in seconds of running; `value` is the last value where it is JSON-safe."""
 
     KIND: ClassVar[Kind] = Kind.ENDED
@@ -175,12 +162,11 @@ class Ended(Event):
     end: End
     execution_count: int | None = None
     duration: float = 0.0
-    usage: dict[str, float] = field(default_factory=dict[str, float])
+    usage: dict[str, float] = msgspec.field(default_factory=dict[str, float])
     value: Any = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failed(Event):
+class Failed(Event, frozen=True, kw_only=True):
     """The run could not be made: nothing ran, and nothing comes after. `error` is an error body of the interface."""
 
     KIND: ClassVar[Kind] = Kind.ERROR
@@ -188,8 +174,7 @@ class Failed(Event):
     error: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatusChanged(Event):
+class StatusChanged(Event, frozen=True, kw_only=True):
     """What becomes of the sandbox: "running", or "stopping" for a `reason`, at the moment `at` (seconds since the epoch)
     unless something holds it until then."""
 
@@ -223,7 +208,8 @@ _JSON: dict[int, type[Event]] = {
     )
 }
 _OWN = {
-    kind: tuple(f.name for f in fields(cls) if f.name not in Event.__slots__) for kind, cls in _JSON.items()
+    kind: tuple(name for name in cls.__struct_fields__ if name not in Event.__struct_fields__)
+    for kind, cls in _JSON.items()
 }
 _END_FIELDS = {f.name for f in fields(End)}
 

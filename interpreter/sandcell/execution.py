@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
+import msgspec
+
 from sandcell.content import (
     Bundle,
     content_of,
@@ -179,7 +181,7 @@ class ExecutionMachine:
         if self.phase is Phase.QUEUED:
             return []
         if self.phase is Phase.ENDED:
-            return [replace(event, late=True) for event in self._print(name, text)]
+            return [msgspec.structs.replace(event, late=True) for event in self._print(name, text)]
         self.interruptible = True  # whatever has become of the message that should have said so
         return [*self._start(), *self._print(name, text)]
 
@@ -199,7 +201,9 @@ class ExecutionMachine:
         content = content_of(message)
         if self.phase is Phase.ENDED:
             return [
-                replace(event, late=True) for event in read(self, content) if not isinstance(event, Started)
+                msgspec.structs.replace(event, late=True)
+                for event in read(self, content)
+                if not isinstance(event, Started)
             ]
         if message.msg_type == "input_request":
             self.input_parent = message.header
