@@ -37,7 +37,7 @@ from sandcell_container.uids import free_uid, owner_of
 from sandcell_container.unix_address import is_listening
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Callable, Generator, Sequence
     from pathlib import Path
 
     from sandcell_container.cgroup import ControlGroup
@@ -188,6 +188,23 @@ class Registry:
         self.reap()
         with self._locked():
             return self._entry(sandbox_id)
+
+    def respecify(self, sandbox_id: str, change: Callable[[SandboxSpec], SandboxSpec]) -> tuple[Entry, Entry]:
+        """Write down a sandbox's changed spec; returns the entry before and after. Its id and name stay.
+
+        Raises:
+            NotFound (NOT_FOUND): there is none.
+            Conflict (BUSY): it is just being made or started.
+        """
+        self.reap()
+        with self._locked():
+            before = self._entry(sandbox_id)
+            if before.record.status == "creating":
+                raise _busy(before.folder, has_record=True)
+            spec = replace(change(before.spec), id=before.spec.id, name=before.spec.name)
+            after = replace(before, spec=spec, record=replace(before.record, on_release=spec.on_release))
+            write_entry(after)
+        return before, after
 
     def entries(self) -> list[Entry]:
         """Return the sandboxes there are, the oldest first, after burying the dead."""

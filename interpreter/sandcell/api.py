@@ -50,6 +50,7 @@ __all__ = [
     "SessionExec",
     "SessionInfo",
     "TerminalInfo",
+    "UpdateSandbox",
     "Variable",
     "Variables",
     "before_stdin",
@@ -422,6 +423,13 @@ class OsProcess(Answer, frozen=True, kw_only=True):
     started: float
     command: str
     owner: str
+
+
+class UpdateSandbox(Body, frozen=True, kw_only=True):
+    """PATCH /v1/info: what the host program has changed. A limit of None is none; what is unset stays."""
+
+    limits: dict[str, float | None] | UnsetType = UNSET
+    idle_timeout: float | UnsetType | None = UNSET
 
 
 class SandboxInfo(Answer, frozen=True, kw_only=True):

@@ -64,9 +64,8 @@ def make_group(group: ControlGroup) -> None:
         os.makedirs(path, exist_ok=True)
 
 
-def limit_group(group: ControlGroup, limits: Limits) -> tuple[str, ...]:
-    """Have `limits` hold for all processes of the group together; returns what does not hold as asked."""
-    told = list[str]()
+def limit_group(group: ControlGroup, limits: Limits) -> None:
+    """Have `limits` hold for all processes of the group together, those that it has a controller for."""
     if group.version == 1:
         _limit_memory_v1(group, limits.memory)
     else:
@@ -75,9 +74,6 @@ def limit_group(group: ControlGroup, limits: Limits) -> tuple[str, ...]:
     _write(group, "pids", "pids.max", _or_max(limits.pids))
     if "cpu" in group.folders:
         _limit_cpus(group, limits.cpus)
-    elif limits.cpus is not None:
-        told.append("cpus are not limited: this machine hands on no control group for them")
-    return tuple(told)
 
 
 def read_file(group: ControlGroup, controller: str, name: str) -> str | None:

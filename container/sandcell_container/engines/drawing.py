@@ -57,17 +57,18 @@ class Drawing:
     spec: SandboxSpec
     entry: Entry
     environment: PythonEnvironment
+    has_files: bool
     limits: AppliedLimits
     warnings: tuple[str, ...]
 
     def blueprint(self) -> Blueprint:
-        """Make the sandbox's files, where it never ran, and return what to start.
+        """Make the sandbox's files, where it has none, and return what to start.
 
         Later its files are those of user code, where this program's rights must not follow a symlink.
         """
         roots = _roots(self.tools.environment, self.environment)
         venv = _venv_inside(roots)
-        if self.entry.record.starts == 0:
+        if not self.has_files:
             _make_files(self.entry, self.environment, venv)
         view = self._view(roots)
         line = bwrap.build_line(view, place=self.tools.place)

@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
+import os
 import time
 from abc import abstractmethod
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sandcell_container.cgroup import Usage, read_usage
-from sandcell_container.engines.cgroups import find_parents, plan_group, read_file
+from sandcell_container.engine import Updated
+from sandcell_container.engines.cgroups import find_parents, limit_group, plan_group, read_file
 from sandcell_container.engines.environment import PythonEnvironment, calling_environment, query_environment
+from sandcell_container.engines.limits import check_strict, shortfalls
 from sandcell_container.engines.partial import PartialEngine
 from sandcell_container.engines.sandbox_host import SandboxHost
+from sandcell_container.engines.snapshots import Snapshots
+from sandcell_container.errors import ErrorCode, error
 from sandcell_container.usage import Amount, Stats
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from sandcell_container.cgroup import ControlGroup
     from sandcell_container.end import End
-    from sandcell_container.engine import Pruned, Record
+    from sandcell_container.engine import Pruned, Record, Snapshot
     from sandcell_container.engines.cgroups import Parents
     from sandcell_container.engines.sandbox_host import Blueprint
     from sandcell_container.engines.settings import EngineSettings
     from sandcell_container.registry import Entry
     from sandcell_container.spec import SandboxSpec
 
-__all__ = ["HostedEngine"]
+__all__ = ["Furniture", "HostedEngine"]
+
+
+class Furniture(NamedTuple):
+    """What a sandbox has before it starts."""
+
+    environment: PythonEnvironment
+    has_files: bool
 
 
 class HostedEngine(PartialEngine):
@@ -33,6 +47,7 @@ class HostedEngine(PartialEngine):
 
     def __init__(self, settings: EngineSettings, *, uids: range = range(0)) -> None:
         self._settings = settings
+        self._snapshots = Snapshots(settings.state / "snapshots", self.name)
         self._host = SandboxHost(self.name, settings, self._draw, plan_group=self._plan_group, uids=uids)
 
     @abstractmethod
@@ -78,6 +93,29 @@ class HostedEngine(PartialEngine):
     def await_end(self, sandbox_id: str, *, timeout: float | None) -> End | None:
         return self._host.await_end(sandbox_id, timeout=timeout)
 
+    def update(self, sandbox_id: str, change: Callable[[SandboxSpec], SandboxSpec]) -> Updated:
+        entry = self._host.entry(sandbox_id)
+        wanted = change(entry.spec)
+        warnings = shortfalls(wanted.limits, entry.group)
+        check_strict(warnings, strict=wanted.strict)
+        before, after = self._host.respecify(sandbox_id, change)
+        is_live = before.record.status == "running"
+        restarts = is_live and _needs_restart(before, after)
+        if restarts:
+            self.restart(sandbox_id)
+        elif is_live and before.group is not None:
+            limit_group(before.group, after.spec.limits)
+        return Updated(restarted=restarts, warnings=warnings)
+
+    def snapshot(self, sandbox_id: str, name: str) -> Snapshot:
+        return self._snapshots.make(name, self._host.entry(sandbox_id))
+
+    def snapshots(self) -> Sequence[Snapshot]:
+        return self._snapshots.list()
+
+    def remove_snapshot(self, name: str) -> None:
+        self._snapshots.remove(name)
+
     def close(self) -> None:
         self._host.close()
 
@@ -92,8 +130,32 @@ class HostedEngine(PartialEngine):
     def _calling(self) -> PythonEnvironment:
         return calling_environment()
 
-    def _environment_of(self, entry: Entry) -> PythonEnvironment:
-        """Return what user code's Python stands on: as it was at the first start, which made a venv above it."""
-        if entry.python:
-            return PythonEnvironment.from_facts(entry.python)
-        return query_environment(entry.spec.python) if entry.spec.python else self._calling
+    def _furnish(self, entry: Entry) -> Furniture:
+        """Return what user code's Python stands on: as it was when the sandbox, or its snapshot, was first made, because a
+        venv was made above it; and whether its files are there."""
+        if entry.record.starts:
+            return Furniture(_known(entry.python), has_files=True)
+        if entry.spec.image is not None:
+            facts = self._snapshots.restore(entry.spec.image, entry.folder, owner=entry.uid)
+            return Furniture(_known(facts), has_files=True)
+        asked = entry.spec.python
+        return Furniture(query_environment(asked) if asked else self._calling, has_files=False)
+
+
+def _known(facts: dict[str, Any]) -> PythonEnvironment:
+    environment = PythonEnvironment.from_facts(facts)
+    if not os.path.exists(environment.executable):
+        raise error(
+            ErrorCode.START_FAILED,
+            f"the Python that the sandbox was made with is gone: {environment.executable}",
+            hint="its files are kept; install that Python again, or copy them to a new sandbox",
+        )
+    return environment
+
+
+def _needs_restart(before: Entry, after: Entry) -> bool:
+    """Whether a change cannot be made to what runs: a limit of each process, or whose end it ends with."""
+    old, new = before.spec, after.spec
+    if old.limits.disk != new.limits.disk or (old.on_release == "keep") != (new.on_release == "keep"):
+        return True
+    return before.group is None and old.limits != new.limits

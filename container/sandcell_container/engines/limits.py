@@ -10,10 +10,12 @@ from sandcell_container.engines.cgroups import limit_group, make_group
 from sandcell_container.errors import ErrorCode, error
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sandcell_container.cgroup import ControlGroup
     from sandcell_container.spec import Limits
 
-__all__ = ["AppliedLimits", "apply_limits"]
+__all__ = ["AppliedLimits", "apply_limits", "check_strict", "shortfalls"]
 
 _SUM = "for each process, not for their sum"
 
@@ -28,45 +30,57 @@ class AppliedLimits(NamedTuple):
 
 
 def apply_limits(limits: Limits, *, strict: bool, group: ControlGroup | None = None) -> AppliedLimits:
-    """Return how `limits` are applied, with `group` made where there can be one.
-
-    Raises:
-        InvalidRequest (UNSUPPORTED): `strict`, and one of them would not hold as asked.
-    """
-    warnings = list[str]()
+    """Return how `limits` are applied, with `group` made where there can be one. Raises as `check_strict`."""
+    failure: tuple[str, ...] = ()
     if group is not None:
         try:
             make_group(group)
-            warnings += limit_group(group, limits)
+            limit_group(group, limits)
         except OSError as failed:
             end_group(group)
             group = None
-            if limits.memory or limits.pids or limits.cpus:
-                warnings.append(f"no control group could be made: {failed.strerror}: {failed.filename}")
-    spawner = _each_process(limits, warnings) if group is None else dict[str, int]()
-    if limits.disk is not None:
-        spawner["disk"] = limits.disk
-        warnings.append("disk is limited for each file, not for their sum")
-    if strict and warnings:
+            failure = (f"no control group could be made: {failed.strerror}: {failed.filename}",)
+    warnings = (*failure, *shortfalls(limits, group))
+    try:
+        check_strict(warnings, strict=strict)
+    except BaseException:
         end_group(group)
+        raise
+    return AppliedLimits(_each_process(limits, has_group=group is not None), warnings, group)
+
+
+def shortfalls(limits: Limits, group: ControlGroup | None) -> tuple[str, ...]:
+    """Return what of `limits` does not hold as asked, with a group or without."""
+    told = list[str]()
+    if group is None and limits.memory is not None:
+        told.append(f"memory is limited {_SUM}")
+    if group is None and limits.cpus is not None and limits.cpus != math.ceil(limits.cpus):
+        told.append(f"cpus={limits.cpus:g} is rounded up to {math.ceil(limits.cpus)} whole cores")
+    if group is not None and limits.cpus is not None and "cpu" not in group.folders:
+        told.append("cpus are not limited: this machine hands on no control group for them")
+    if limits.disk is not None:
+        told.append("disk is limited for each file, not for their sum")
+    return tuple(told)
+
+
+def check_strict(warnings: Sequence[str], *, strict: bool) -> None:
+    """Return when nothing is wrong with `warnings`.
+
+    Raises:
+        InvalidRequest (UNSUPPORTED): `strict`, and there are some.
+    """
+    if strict and warnings:
         raise error(
             ErrorCode.UNSUPPORTED,
             f"this engine cannot hold the limits as asked: {'; '.join(warnings)}",
             hint="use the engine docker, or leave out strict=True",
         )
-    return AppliedLimits(spawner, tuple(warnings), group)
 
 
-def _each_process(limits: Limits, warnings: list[str]) -> dict[str, int]:
-    """Return what the spawner is to set where nothing counts the whole; pids are counted by the user namespace."""
-    spawner = dict[str, int]()
-    if limits.memory is not None:
-        spawner["memory"] = limits.memory
-        warnings.append(f"memory is limited {_SUM}")
-    if limits.pids is not None:
-        spawner["pids"] = limits.pids
-    if limits.cpus is not None:
-        spawner["cpus"] = math.ceil(limits.cpus)
-        if limits.cpus != spawner["cpus"]:
-            warnings.append(f"cpus={limits.cpus:g} is rounded up to {spawner['cpus']} whole cores")
-    return spawner
+def _each_process(limits: Limits, *, has_group: bool) -> dict[str, int]:
+    """Return what the spawner is to set. Without a group pids are counted by the user namespace, so for all together."""
+    asked = {"disk": limits.disk}
+    if not has_group:
+        cores = None if limits.cpus is None else math.ceil(limits.cpus)
+        asked |= {"memory": limits.memory, "pids": limits.pids, "cpus": cores}
+    return {name: value for name, value in asked.items() if value is not None}

@@ -86,12 +86,13 @@ class LocalEngine(HostedEngine):
 
     def _draw(self, entry: Entry) -> Blueprint:
         limits = apply_limits(entry.spec.limits, strict=entry.spec.strict, group=entry.group)
-        environment = self._environment_of(entry)
+        environment, has_files = self._furnish(entry)
         return Drawing(
             tools=self._tools,
             spec=entry.spec,
             entry=entry,
             environment=environment,
+            has_files=has_files,
             limits=limits,
             warnings=self._check_readable(environment),
         ).blueprint()

@@ -49,12 +49,12 @@ class ProcessEngine(HostedEngine):
     def _draw(self, entry: Entry) -> Blueprint:
         spec = entry.spec
         limits = apply_limits(spec.limits, strict=spec.strict, group=entry.group)
-        environment = self._environment_of(entry)
+        environment, has_files = self._furnish(entry)
         folders = {name: str(entry.folder / name) for name in ("home", "workspace", "tmp")}
         venv = f"{folders['home']}/.venv"
-        if entry.record.starts == 0:
-            for folder in folders.values():
-                os.mkdir(folder)
+        for folder in folders.values():
+            os.makedirs(folder, exist_ok=True)
+        if not has_files:
             make_venv(entry.folder / "home" / ".venv", environment, inside=venv)
         guest, user = self._settings.guest, _user_name()
         boot = new_boot(

@@ -106,6 +106,10 @@ class SandboxHost:
         """Return what is known of a sandbox of this engine. Raises NotFound (NOT_FOUND)."""
         return self._registry.entry(sandbox_id)
 
+    def respecify(self, sandbox_id: str, change: Callable[[SandboxSpec], SandboxSpec]) -> tuple[Entry, Entry]:
+        """Change the spec of a sandbox; errors: `Registry.respecify`."""
+        return self._registry.respecify(sandbox_id, change)
+
     def remove(self, sandbox_id: str) -> None:
         self._registry.remove(sandbox_id)
 

@@ -39,6 +39,7 @@ _VERBS = {
     "ps": "sandcell.cli.sandboxes:list_sandboxes",
     "stop": "sandcell.cli.sandboxes:stop_sandboxes",
     "rm": "sandcell.cli.sandboxes:remove_sandboxes",
+    "snapshots": "sandcell.cli.sandboxes:list_snapshots",
     "prune": "sandcell.cli.sandboxes:prune_sandboxes",
     "kernel": "sandcell.cli.kernel:install_kernel",
     "doctor": "sandcell.cli.doctor:examine",

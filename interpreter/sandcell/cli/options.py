@@ -102,6 +102,13 @@ _RM = """
 example:
   sandcell rm lab
 """
+_SNAPSHOTS = """
+A program makes them: sandbox.snapshot(name); Sandbox.create(name) begins with a copy of one.
+
+examples:
+  sandcell snapshots
+  sandcell snapshots --rm monday
+"""
 _PRUNE = """
 Every command cleans up what it comes across; this one looks at all there is, and tells.
 
@@ -270,6 +277,8 @@ def _add_sandboxes(add: _AddParser) -> None:
     ):
         each = _add_verb(add, verb, summary, examples)
         each.add_argument("names", nargs="+", metavar="NAME", help="a name or an id")
+    snapshots = _add_verb(add, "snapshots", "list the snapshots of sandboxes", _SNAPSHOTS)
+    snapshots.add_argument("--rm", metavar="NAME", action="append", default=[], help="remove one instead")
     _add_verb(add, "prune", "clean up after programs that crashed", _PRUNE)
 
 

@@ -64,6 +64,26 @@ def prune_sandboxes(_options: argparse.Namespace, _config: Config) -> int:
     return 0
 
 
+def list_snapshots(options: argparse.Namespace, _: Config) -> int:
+    """Print the snapshots of every engine that answers, or remove those that the options name."""
+    if options.rm:
+        for name in options.rm:
+            the_host().remove_snapshot(name)
+        return 0
+    head = ("NAME", "ENGINE", "AGE", "MIB")
+    rows = [
+        (
+            each.name,
+            each.engine,
+            age(time.time() - each.created_at),
+            "" if each.size is None else f"{each.size / 2**20:.0f}",
+        )
+        for each in the_host().snapshots()
+    ]
+    write_stdout(table([head, *rows]) + "\n")
+    return 0
+
+
 def _for_each(names: Sequence[str], doing: str, act: Callable[[Found], object]) -> int:
     """Act on sandboxes whoever made them: this is the hand of the machine's user. One that is not there does not keep
     the others from it."""

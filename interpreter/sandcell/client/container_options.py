@@ -68,20 +68,13 @@ def container_fields(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fit_engine(spec: SandboxSpec, engine: str, asked_image: str | None) -> SandboxSpec:
-    """Return `spec` for the engine that was chosen: only some have containers, and start from an image.
+    """Return `spec` for the engine that was chosen: only some have containers, and images besides their own snapshots.
 
     Raises:
         InvalidRequest (UNSUPPORTED): something was asked for that this one has not. Nothing is ever ignored.
     """
     if engine in _WITH_CONTAINERS:
         return spec
-    if asked_image is not None:
-        raise error(
-            ErrorCode.UNSUPPORTED,
-            f"the engine {engine} has no images, so {asked_image[:80]!r} cannot be used",
-            hint='leave out the image, or choose engine="docker"',
-            details={"field": "image"},
-        )
     for name in (*CONTAINER_OPTIONS, *(["hostname"] if engine == "process" else [])):
         if getattr(spec, name) != _DEFAULTS[name]:
             other = _HINTS.get(name, f"leave out {name}")
@@ -91,7 +84,7 @@ def fit_engine(spec: SandboxSpec, engine: str, asked_image: str | None) -> Sandb
                 hint=f'{other}, or choose engine="docker" or "podman"',
                 details={"field": name},
             )
-    return replace(spec, image=None)
+    return replace(spec, image=asked_image)
 
 
 def _items(options: Mapping[str, Any], name: str) -> list[Any]:

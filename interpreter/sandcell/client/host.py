@@ -12,23 +12,24 @@ import importlib.util
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from sandcell.client.records import Found, find_record
 from sandcell.config import Config, settings_of
 from sandcell.guest import PRELOAD
-from sandcell_container.engine import Pruned
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.spec import GuestCommand
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sandcell_container.engine import Engine, Probe, Record
+    from sandcell_container.engine import Engine, Probe, Pruned, Record, Snapshot
     from sandcell_container.spec import SandboxSpec
 
 __all__ = ["Creation", "Host", "OpenEngine", "guest_command", "the_host"]
 
+
+T = TypeVar("T")
 
 _NOT_FOR_GUESTS = {"state_dir", "token", "url"}
 
@@ -93,13 +94,37 @@ class Host:
         return [found for name in ENGINES for found in self._found(name)]
 
     def prune(self) -> list[Pruned]:
-        """Look after what crashes have left, on every engine that can be asked."""
-        found = list[Pruned]()
+        """Look after what crashes have left, on every engine that answers."""
+        return self._ask_all(lambda engine: engine.prune())
+
+    def snapshots(self) -> list[Snapshot]:
+        """Return the snapshots of every engine that answers."""
+        return [each for found in self._ask_all(lambda engine: engine.snapshots()) for each in found]
+
+    def remove_snapshot(self, name: str) -> None:
+        """Remove the snapshot of this name.
+
+        Raises:
+            NotFound (NOT_FOUND): no engine that answers has one.
+        """
+        having = [each.engine for each in self.snapshots() if each.name == name]
+        if not having:
+            raise error(
+                ErrorCode.NOT_FOUND,
+                f"there is no snapshot {name[:80]!r}",
+                hint="sandcell snapshots lists them",
+            )
+        for engine in having:
+            self.engine(engine).engine.remove_snapshot(name)
+
+    def _ask_all(self, ask: Callable[[Engine], T]) -> list[T]:
+        """Ask every engine that works here. The sandboxes of `process` are in the table of `local`."""
+        found = list[T]()
         for name in ENGINES:
             if name == "process" and name not in self._engines:
-                continue  # its sandboxes are in the table of local
+                continue
             try:
-                found.append(self.engine(name).engine.prune())
+                found.append(ask(self.engine(name).engine))
             except SandcellError:
                 continue  # it does not work here
         return found

@@ -135,6 +135,12 @@ class Leases:
         """Whether the end has come; nothing is to begin any more."""
         return self._over.done()
 
+    def set_idle_timeout(self, seconds: float | None) -> None:
+        """Have another `idle_timeout` from now on."""
+        self._idle_timeout = seconds
+        self._disarm()
+        self._arm()
+
     def stop(self, reason: str) -> None:
         """End the sandbox now."""
         if not self._over.done():

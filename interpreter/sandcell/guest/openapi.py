@@ -45,6 +45,7 @@ class Operation:
 OPERATIONS: tuple[Operation, ...] = (
     Operation("get", "/v1/health", "Tell that the guest answers."),
     Operation("get", "/v1/info", "What the sandbox is.", api.SandboxInfo),
+    Operation("patch", "/v1/info", "Have other limits and times.", api.SandboxInfo, api.UpdateSandbox),
     Operation("get", "/v1/stats", "What the sandbox uses, of its limits.", Stats),
     Operation("get", "/v1/top", "The processes in the sandbox, and whose they are.", list[api.OsProcess]),
     Operation(

@@ -9,7 +9,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandcell.api import OsProcess, SandboxInfo
+from msgspec import UnsetType
+
+from sandcell.api import OsProcess, SandboxInfo, UpdateSandbox
 from sandcell.guest.measure import measure
 from sandcell.guest.request import ApiHandler
 from sandcell.guest.stream import send_journal
@@ -34,9 +36,17 @@ class HealthHandler(ApiHandler):
 
 
 class InfoHandler(ApiHandler):
-    """GET /v1/info"""
+    """GET, PATCH /v1/info"""
 
     async def get(self) -> None:
+        self.reply(describe(self.guest, await measure(self.guest)))
+
+    async def patch(self) -> None:
+        body = self.body(UpdateSandbox)
+        if not isinstance(body.limits, UnsetType):
+            self.guest.meter.limits.update(body.limits)
+        if not isinstance(body.idle_timeout, UnsetType):
+            self.guest.leases.set_idle_timeout(body.idle_timeout)
         self.reply(describe(self.guest, await measure(self.guest)))
 
 

@@ -12,8 +12,10 @@ import msgspec
 from sandcell.api import SandboxInfo
 from sandcell.client.blocking.channel import in_thread
 from sandcell.client.blocking.hold import Hold
+from sandcell.client.blocking.lossy import list_lossy
 from sandcell.client.blocking.news import follow_status
 from sandcell.client.blocking.transport import Transport
+from sandcell.client.changes import Change, ChangeOptions, Update
 from sandcell.client.checks import check_text
 from sandcell.client.container_options import fit_engine
 from sandcell.client.host import Creation, Host, the_host
@@ -197,8 +199,7 @@ class Held:
         query = {} if cursor is None else {"cursor": check_text(cursor, what="cursor")}
         request = Request(method="GET", path=path_of("events"), query=query)
         with closing(follow_status(self._transport, request)) as events:
-            for event in events:
-                yield event
+            yield from events
 
     # --- its life
 
@@ -228,6 +229,40 @@ class Held:
         self._check_owner("restart")
         self._end_watching()
         self._hold.restart()
+
+    def update(self, **options: Unpack[ChangeOptions]) -> Update:
+        """Change what it may use and how it lives: `cpus`, `memory`, `disk`, `pids` (None: no limit), `idle_timeout`,
+        `on_release`, `network`. What is not given stays. Files, environment and secrets stay in any case.
+
+        What cannot be changed while it runs takes a restart: `restarted` says so, and `lost` what that has ended.
+
+        Raises:
+            InvalidRequest: INVALID_ARGUMENT; UNSUPPORTED: the engine cannot do it, and nothing was changed.
+            Refused (FORBIDDEN): this handle did not create it.
+        """
+        self._check_owner("update")
+        change = Change(options)
+        found = in_thread(self._hold.engine.find, self.id)
+        is_up = found is not None and found.status == "running"
+        there = list_lossy(self._transport) if is_up else ()
+        done = in_thread(self._hold.engine.update, self.id, change)
+        if done.restarted:
+            self._hold.wake()
+        elif is_up:
+            request = Request(method="PATCH", path=path_of("info"), body=change.body, wakes=False)
+            self._transport.call(request, SandboxInfo)
+        lost = there if done.restarted else ()
+        return Update(restarted=done.restarted, lost=lost, warnings=done.warnings)
+
+    def snapshot(self, name: str) -> str:
+        """Keep a copy of its files as `name`, and return what `create(image=...)` takes for it on the same engine.
+
+        Raises:
+            Conflict (EXISTS): there is one of that name. Limited (NO_SPACE): nothing was kept.
+            InvalidRequest (INVALID_NAME).
+        """
+        made = in_thread(self._hold.engine.snapshot, self.id, check_text(name, what="name"))
+        return made.name
 
     def remove(self) -> None:
         """End it and all that is in it, now, and remove its files.

@@ -1,0 +1,32 @@
+"""What a restart of a sandbox ends, as far as clients know it by an id."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sandcell.api import ContextInfo, ProcessInfo, SessionInfo, TerminalInfo
+from sandcell.client.changes import Lost
+from sandcell.client.protocol import Request, path_of
+
+if TYPE_CHECKING:
+    from sandcell.client.aio.transport import AsyncTransport
+
+__all__ = ["list_lossy"]
+
+
+async def list_lossy(transport: AsyncTransport) -> tuple[Lost, ...]:
+    """Return all of it that there is now."""
+
+    def asking(noun: str) -> Request:
+        return Request(method="GET", path=path_of(noun), wakes=False)
+
+    contexts = await transport.call(asking("contexts"), list[ContextInfo])
+    sessions = await transport.call(asking("sessions"), list[SessionInfo])
+    processes = await transport.call(asking("processes"), list[ProcessInfo])
+    terminals = await transport.call(asking("terminals"), list[TerminalInfo])
+    return (
+        *(Lost("context", each.id) for each in contexts),
+        *(Lost("session", each.id) for each in sessions),
+        *(Lost("process", each.id) for each in processes if each.status == "running"),
+        *(Lost("terminal", each.id) for each in terminals),
+    )
