@@ -199,7 +199,8 @@ class Held:
         query = {} if cursor is None else {"cursor": check_text(cursor, what="cursor")}
         request = Request(method="GET", path=path_of("events"), query=query)
         with closing(follow_status(self._transport, request)) as events:
-            yield from events
+            for event in events:
+                yield event
 
     # --- its life
 
