@@ -14,6 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from sandcell.cli.check import check_engine, describe_outcome
+from sandcell.config import Config
+from sandcell_container.conformance import CHECKS, Outcome
+
 if TYPE_CHECKING:
     from collections.abc import Generator
 
@@ -384,3 +388,36 @@ def test_the_kernelspec_goes_where_it_is_told(shell: Shell, tmp_path: Path) -> N
         (tmp_path / "share" / "jupyter" / "kernels" / "sandcell-python" / "kernel.json").read_text()
     )
     assert spec["display_name"] == "Python (Sandcell)"
+
+
+def test_an_engine_is_checked_through_its_real_guest(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = tuple(each for each in CHECKS if each.name in {"runs-programs", "inherits-nothing"})
+    monkeypatch.setattr("sandcell.cli.check.CHECKS", few)
+    written = list[str]()
+    monkeypatch.setattr("sandcell.cli.check.write_stdout", written.append)
+    assert check_engine("local", Config()) == 0
+    assert [line.split()[:2] for line in written] == [["ok", "function"], ["ok", "isolation"]]
+
+
+def test_what_became_of_a_check_is_told_in_a_line_or_two() -> None:
+    held, failed = (
+        Outcome(check=CHECKS[0], state="held"),
+        Outcome(check=CHECKS[0], state="failed", why="because"),
+    )
+    assert describe_outcome(held).startswith("ok ")
+    assert [line.split()[0] for line in describe_outcome(failed).splitlines()] == ["FAILED", "because"]
+
+
+def test_sandboxes_are_stopped_started_and_pruned(shell: Shell) -> None:
+    assert shell("start", "--sandbox", "lab").stdout == b"lab\n"
+    assert shell("exec", "--sandbox", "lab", "echo kept > f").returncode == 0
+    assert shell("stop", "lab").stdout == b"lab\n"
+    (found,) = json.loads(shell("ps", "--json").stdout)
+    assert (found["name"], found["status"]) == ("lab", "stopped")
+    assert shell("prune").stdout == f"stopped\t{found['id']}\n".encode()
+    assert shell("exec", "--sandbox", "lab", "cat f").stdout == b"kept\n"
+    assert shell("stop", "never").returncode == 125
+    assert shell("rm", "lab").stdout == b"lab\n"
+    assert shell("prune").stdout == b""
+    assert shell("snapshots").stdout.split() == [b"NAME", b"ENGINE", b"AGE", b"MIB"]
+    assert shell("snapshots", "--rm", "never").returncode == 125

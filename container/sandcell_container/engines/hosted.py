@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from sandcell_container.cgroup import ControlGroup
     from sandcell_container.end import End
-    from sandcell_container.engine import Pruned, Record, Snapshot
+    from sandcell_container.engine import Probe, Pruned, Record, Snapshot
     from sandcell_container.engines.cgroups import Parents
     from sandcell_container.engines.sandbox_host import Blueprint
     from sandcell_container.engines.settings import EngineSettings
@@ -49,6 +49,9 @@ class HostedEngine(PartialEngine):
         self._settings = settings
         self._snapshots = Snapshots(settings.state / "snapshots", self.name)
         self._host = SandboxHost(self.name, settings, self._draw, plan_group=self._plan_group, uids=uids)
+
+    @abstractmethod
+    def probe(self) -> Probe: ...
 
     @abstractmethod
     def _draw(self, entry: Entry) -> Blueprint:

@@ -7,6 +7,7 @@ import sys
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from sandcell.cli.check import check_engine
 from sandcell.cli.output import write_stdout
 from sandcell.cli.progress import Progress
 from sandcell.client.host import guest_command
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
 __all__ = ["examine", "report"]
 
 
-def examine(_: argparse.Namespace, config: Config) -> int:
-    """Try each engine and print what came of it; returns 1 when none that isolates works."""
+def examine(options: argparse.Namespace, config: Config) -> int:
+    """Try each engine and print what came of it; returns 1 when none that isolates works. With `check`, check that engine."""
+    if options.check:
+        return check_engine(options.check, config)
     with Progress("trying the engines", sys.stderr):
         probes = probe_engines(_settings(config))
     write_stdout(

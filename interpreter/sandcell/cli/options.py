@@ -121,10 +121,11 @@ examples:
   sandcell kernel install --user            # for every Jupyter of this user
 """
 _DOCTOR = """
-example:
+examples:
   sandcell doctor
+  sandcell doctor --check local
 
-exit codes: 0 when some engine isolates here, 1 when none does.
+exit codes: 0 when some engine isolates here, 1 when none does; with --check, 1 when a check fails.
 """
 
 
@@ -164,8 +165,11 @@ def _parser() -> argparse.ArgumentParser:
     _add_jobs(verbs.add_parser)
     _add_sandboxes(verbs.add_parser)
     _add_kernel(verbs.add_parser)
-    _add_verb(
+    doctor = _add_verb(
         verbs.add_parser, "doctor", "tell which engines work here, why others do not, and what to do", _DOCTOR
+    )
+    doctor.add_argument(
+        "--check", metavar="ENGINE", help="try all that it has to do, and what must not be possible"
     )
     return parser
 
