@@ -6,6 +6,7 @@
         lock                  flock'd by the sandbox for as long as it runs
         guest.sock  log  workspace/  home/
     STATE/.gone-ID-RANDOM/    a sandbox that is no more, its files not yet removed
+    STATE-ended/ID            how one ended of which nothing else is left
 
 A sandbox whose lock is free does not run, whatever its record says: the next call that reads the table notes that it is
 stopped, or buries it, see `Entry.keeps_files`. One whose record cannot be read is not listed, and left alone until its
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from sandcell_container.cgroup import end_group
 from sandcell_container.end import End
+from sandcell_container.ends import Ends
 from sandcell_container.engine import Deadlines, Pruned, Record
 from sandcell_container.entry import Entry, address_in, end_of, read_entry, write_entry
 from sandcell_container.errors import ErrorCode, SandcellError, error
@@ -100,6 +102,7 @@ class Registry:
 
     def __init__(self, state: Path) -> None:
         self._state = state
+        self._ends = Ends(state.with_name(f"{state.name}-ended"))
 
     def claim(self, spec: SandboxSpec, *, engine: str, uids: range = range(0)) -> Claim:
         """Take the id and name of `spec`, and one of `uids` if there are any, for a sandbox that `engine` is about to make.
@@ -227,8 +230,11 @@ class Registry:
             end_group(entry.group)
         for grave in graves:
             buried = read_entry(grave)
-            if buried is None or not (_end(buried) or _has_group(buried)):
-                remove_tree(grave)
+            if buried is not None and (_end(buried) or _has_group(buried)):
+                continue
+            if buried is not None and buried.record.starts:
+                self._ends.keep(buried.record.id, _last_word(buried))
+            remove_tree(grave)
         return Pruned(**{state: tuple(ids) for state, ids in found.items()})
 
     def await_end(self, sandbox_id: str, *, timeout: float | None) -> End | None:
@@ -236,10 +242,11 @@ class Registry:
         with self._locked():
             entry = read_entry(self._state / sandbox_id) if _is_plain(sandbox_id) else None
         if entry is None:
-            return End(cause="lost", at=time.time())
+            return self._ends.find(sandbox_id) or End(cause="lost", at=time.time())
         if entry.boot == boot_id() and await_ends(entry.processes, timeout=timeout):
             return None
-        return _last_word(entry)
+        end = _last_word(entry)
+        return (self._ends.find(sandbox_id) or end) if end.cause == "lost" else end
 
     def remove(self, sandbox_id: str) -> None:
         """End the sandbox and remove all of it; one that does not exist is fine.
@@ -262,6 +269,7 @@ class Registry:
         with self._locked():
             grave = self._bury(entry.folder)
         if grave is not None and not _has_group(entry):
+            self._ends.keep(sandbox_id, End(cause="killed", who="user", at=time.time()))
             remove_tree(grave)
 
     def _settle(self, folder: Path, leaving: OsProcess | None, ended: list[Entry]) -> str:

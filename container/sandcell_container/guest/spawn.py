@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import signal
 import socket
 import struct
 import time
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from sandcell_container.errors import SandcellError
 
 __all__ = ["ForkedProcess", "Job", "JobExit", "OwnedProcess", "Scope", "Spawner", "Start"]
+
+_BY_SIGNAL = 128  # and its number: the exit code of a shell whose last command a signal has ended
+_LIMITS: dict[int, str] = {signal.SIGXFSZ: "disk", signal.SIGXCPU: "cpu"}
 
 Scope = Literal["process", "group", "tree"]
 
@@ -50,9 +54,15 @@ class JobExit:
     is_starved: bool = False
 
     def end(self, cause: Cause | None = None) -> End:
-        """Return its end. `cause` is that of who ended it on purpose; else the want of memory is one."""
+        """Return its end. `cause` is that of who ended it on purpose; else a limit is one that it hit, or what it waited
+        for: the want of memory, or the size of a file or the CPU time that there may be."""
         end = end_of_status(self.status, at=self.at, peak_memory=self.peak_memory, cause=cause)
-        return replace(end, cause="oom", limit="memory") if self.is_starved and cause is None else end
+        if cause is not None:
+            return end
+        if self.is_starved:
+            return replace(end, cause="oom", limit="memory")
+        limit = _LIMITS.get(end.signal or (end.code or 0) - _BY_SIGNAL)
+        return end if limit is None else replace(end, cause="limit", limit=limit)
 
 
 class ForkedProcess(NamedTuple):
