@@ -3,7 +3,6 @@
     {"start": n}               its engine starts it for the n-th time
     {"made": [kind, id]}       what clients know by an id, and a stop of the sandbox ends
     {"lost": [kind, id]}       the same of an earlier start
-    {"keep": [name, value]}    a fact that later starts are to have
     {"end": End}               why the guest ends this start
     {"exit": [who, status]}    from outside: the wait status of the guest or of its spawner
 
@@ -42,14 +41,11 @@ class Memo:
         self._fd = fd
         self._lost = OrderedDict[tuple[str, str], None]()
         self._made = OrderedDict[tuple[str, str], None]()
-        self._facts = dict[str, Any]()
         self._size = 0
         for line in _lines(b"" if fd is None else os.pread(fd, _MOST_BYTES, 0)):
             match line:
                 case {"made": [str(kind), str(name)]} | {"lost": [str(kind), str(name)]}:
                     self._lost[kind, name] = None
-                case {"keep": [str(fact), value]}:
-                    self._facts[fact] = value
                 case _:
                     pass  # how the start before came to its end
         self._rewrite()
@@ -65,15 +61,6 @@ class Memo:
     def is_lost(self, kind: Kind, name: str) -> bool:
         """Whether an earlier start had one of this id, and this one has not."""
         return (kind, name) in self._lost
-
-    def keep(self, fact: str, value: Any) -> None:
-        """Have later starts know a fact, which is JSON-safe."""
-        self._facts[fact] = value
-        self._write({"keep": [fact, value]})
-
-    def kept(self, fact: str) -> Any:
-        """Return what was kept last as `fact`, None where nothing was."""
-        return self._facts.get(fact)
 
     def note_end(self, end: End) -> None:
         """Say why the sandbox ends; the last thing that is said."""
@@ -95,7 +82,6 @@ class Memo:
             self._lost.popitem(last=False)
         lines: list[dict[str, Any]] = [{"lost": list(each)} for each in self._lost]
         lines += [{"made": list(each)} for each in self._made]
-        lines += [{"keep": list(each)} for each in self._facts.items()]
         data = b"".join(map(_encode, lines))
         os.ftruncate(self._fd, 0)
         os.write(self._fd, data)

@@ -39,20 +39,11 @@ def test_what_was_made_is_lost_at_the_next_start(file: int) -> None:
     assert Memo(file).is_lost("context", "a")
 
 
-def test_facts_are_kept_as_they_were_last(file: int) -> None:
-    memo = Memo(file)
-    memo.keep("env", {"A": "1"})
-    memo.keep("env", {"A": "2"})
-    assert Memo(file).kept("env") == {"A": "2"}
-    assert Memo(file).kept("ports") is None
-
-
 def test_without_a_file_it_works_for_one_start() -> None:
     memo = Memo(None)
     memo.note_made("process", "p")
-    memo.keep("env", 1)
     memo.note_end(End(cause="culled"))
-    assert (memo.is_lost("process", "p"), memo.kept("env")) == (False, 1)
+    assert not memo.is_lost("process", "p")
 
 
 def test_it_stays_bounded(file: int, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,10 +52,8 @@ def test_it_stays_bounded(file: int, path: Path, monkeypatch: pytest.MonkeyPatch
     memo = Memo(file)
     for number in range(500):
         memo.note_made("process", f"p{number}")
-        memo.keep("env", number)
         assert path.stat().st_size < 1200
     again = Memo(file)
-    assert again.kept("env") == 499
     assert [name for name in range(500) if again.is_lost("process", f"p{name}")] == list(range(490, 500))
 
 
@@ -72,9 +61,9 @@ def test_it_stays_bounded(file: int, path: Path, monkeypatch: pytest.MonkeyPatch
     "cut", [b'{"made": ["con', b"\xff\x00\n", b"[]\n3\n{}\n", b'{"made": "x"}\n{"end": {"cause": "no"}}\n']
 )
 def test_what_is_no_line_of_it_is_passed_over(file: int, path: Path, cut: bytes) -> None:
-    Memo(file).keep("env", 1)
+    Memo(file).note_made("context", "a")
     os.write(file, cut)
-    assert Memo(file).kept("env") == 1
+    assert Memo(file).is_lost("context", "a")
     assert read_end(path) is None
 
 
