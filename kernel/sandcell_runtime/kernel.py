@@ -24,6 +24,7 @@ from traitlets import Type
 from sandcell_runtime.c_stdout import CStdout
 from sandcell_runtime.extras import VARIABLES, Extras, extras_of, is_errand
 from sandcell_runtime.formatters import VALUE_MIME, NotPlain, plain_value
+from sandcell_runtime.late_debugger import LateDebugger, no_debugger_yet
 from sandcell_runtime.scope import CwdRefused, applied_cwd, applied_env
 from sandcell_runtime.usage import Meter, PeakMemory
 
@@ -87,7 +88,18 @@ class Kernel(Extras, IPythonKernel):
         self._c_stdout = CStdout()
         self._peak_memory = PeakMemory()
         self._pid = os.getpid()
-        super().__init__(**kwargs)
+        with no_debugger_yet():
+            super().__init__(**kwargs)
+
+    def debugger_class(self, *arguments: Any) -> LateDebugger:  # type: ignore[override]  # stock has the class itself
+        """Return what ipykernel takes for the debugger that it makes when it starts."""
+
+        def make() -> Any:
+            from ipykernel.debugger import Debugger
+
+            return Debugger(*arguments)
+
+        return LateDebugger(make)
 
     @property
     def is_fork(self) -> bool:

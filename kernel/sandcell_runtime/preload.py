@@ -36,7 +36,6 @@ KERNEL = (
     "encodings.idna",
     "encodings.latin_1",
     "faulthandler",
-    "ipykernel.debugger",
     "pdb",
     "pydoc",
     "sqlite3",

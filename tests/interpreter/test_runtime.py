@@ -589,3 +589,16 @@ def test_an_environment_without_ipykernel_says_what_to_do(tmp_path: Path) -> Non
 
 def test_a_launcher_that_is_told_nonsense_fails() -> None:
     assert start(sys.executable, {}).returncode != 0
+
+
+def test_a_debugger_is_made_when_somebody_asks_for_one(kernel: RealKernel) -> None:
+    """On control, as front ends ask."""
+    client: Any = kernel.client
+    arguments = {"clientID": "test", "adapterID": "", "pathFormat": "path", "linesStartAt1": True}
+    body = {"type": "request", "command": "initialize", "seq": 1, "arguments": arguments}
+    asked = client.session.msg("debug_request", body)
+    client.control_channel.send(asked)
+    reply = client.control_channel.get_msg(timeout=DEADLINE_S)
+    assert reply["parent_header"]["msg_id"] == asked["header"]["msg_id"]
+    assert reply["content"]["success"] is True
+    assert kernel.run("1 + 1").data["text/plain"] == "2"
