@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sandcell_container.ids import new_id
@@ -65,7 +66,7 @@ class Subject:
     def spec(self, **fields: Any) -> SandboxSpec:
         """Return a spec with a name of its own, and `fields`."""
         sandbox_id = new_id("sbx")
-        return SandboxSpec(**{"id": sandbox_id, "name": sandbox_id, "image": self._image} | fields)
+        return replace(SandboxSpec(id=sandbox_id, name=sandbox_id, image=self._image), **fields)
 
     def box_of(self, record: Record) -> Box:
         """Return a sandbox that runs as checks use it."""
