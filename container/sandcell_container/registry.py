@@ -23,9 +23,10 @@ import signal
 import time
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sandcell_container.cgroup import end_group
+from sandcell_container.claim import Claim
 from sandcell_container.end import End
 from sandcell_container.ends import Ends
 from sandcell_container.engine import Deadlines, Pruned, Record
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
     from pathlib import Path
 
-    from sandcell_container.cgroup import ControlGroup
     from sandcell_container.spec import SandboxSpec
 
 __all__ = ["Claim", "Entry", "Registry"]
@@ -52,49 +52,6 @@ _DEADLINES = Deadlines()
 _GRAVE = ".gone-"
 _PAUSE_S = 0.02
 _LAST_WORD_S, _LOOK_S = 0.2, 0.005
-
-
-class Claim:
-    """An entry about to run: a new one, its name, id and uid taken, or one that was stopped. Leave it by `publish` or
-    `abandon`, then `close`."""
-
-    def __init__(self, entry: Entry, lock: int) -> None:
-        self.entry = entry
-        self.lock = lock
-        self._is_first = entry.record.starts == 0
-
-    def plan(self, group: ControlGroup | None) -> None:
-        """Record the control group that it is about to have, so that it goes whatever happens."""
-        planned = replace(self.entry, group=group)
-        write_entry(planned)
-        self.entry = planned
-
-    def publish(self, processes: Sequence[OsProcess], *, python: dict[str, Any] | None = None) -> Entry:
-        """Record that the sandbox runs, as `processes`; and what there is to know of the Python it stands on."""
-        old = self.entry.record
-        record = replace(old, status="running", starts=old.starts + 1, started_at=time.time(), end=None)
-        running = replace(
-            self.entry,
-            record=record,
-            processes=tuple(processes),
-            resting=False,
-            python=self.entry.python if python is None else python,
-        )
-        write_entry(running)
-        self.entry = running
-        return running
-
-    def abandon(self) -> None:
-        """Take a new entry and its files back, or leave one that had run stopped; nothing of it may run any more."""
-        end_group(self.entry.group)
-        if self._is_first:
-            remove_tree(self.entry.folder)
-        else:
-            write_entry(replace(self.entry, record=replace(self.entry.record, status="stopped")))
-
-    def close(self) -> None:
-        """Give up this program's hold of the lock; the sandbox has its own."""
-        os.close(self.lock)
 
 
 class Registry:
