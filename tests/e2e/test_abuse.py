@@ -130,7 +130,6 @@ def test_a_disk_that_is_filled(victim: Sandbox, neighbour: Sandbox) -> None:
 
 def test_a_gigabyte_of_output(victim: Sandbox, neighbour: Sandbox) -> None:
     guest = GuestProcess(victim)
-    guest.forget_peak()
     flood = victim.start_process("head -c 1G /dev/zero | tr '\\0' x", id="flood")
     assert_others_answer(neighbour)
     assert flood.wait(timeout=DEADLINE).code == 0
