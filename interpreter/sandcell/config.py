@@ -42,6 +42,10 @@ class Config:
     detach_keys: str = (
         "ctrl-p,ctrl-q"  # leave a terminal of `sandcell shell` without ending it; "none": nothing does
     )
+    pull: str = "missing"  # images of other people's are fetched: missing, always, never
+    build_network: str | None = None  # of image builds, as the daemon calls it; None: its default
+    build_ca_bundle: str | None = None  # a file of certificates that pip trusts in image builds
+    build_index_url: str | None = None  # where pip looks in image builds
     # the guest
     default_timeout: float = 300.0
     idle_timeout: float = 600.0

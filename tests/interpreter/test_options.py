@@ -70,7 +70,12 @@ def test_none_is_no_limit() -> None:
         ({"env": {1: "a"}}, ErrorCode.INVALID_ENV_NAME),
         ({"network": "open"}, ErrorCode.UNSUPPORTED),
         ({"network": ["pypi.org"]}, ErrorCode.UNSUPPORTED),
-        ({"packages": ["pandas"]}, ErrorCode.UNSUPPORTED),
+        ({"packages": "pandas"}, ErrorCode.INVALID_ARGUMENT),
+        ({"packages": ["--index-url=x"]}, ErrorCode.INVALID_ARGUMENT),
+        ({"packages": ["a\nb"]}, ErrorCode.INVALID_ARGUMENT),
+        ({"apt": ["-y"]}, ErrorCode.INVALID_ARGUMENT),
+        ({"apt": ["a; b"]}, ErrorCode.INVALID_ARGUMENT),
+        ({"preset": "everything"}, ErrorCode.INVALID_ARGUMENT),
         ({"mounts": ["/a"]}, ErrorCode.INVALID_ARGUMENT),
         ({"mounts": "/a:/b"}, ErrorCode.INVALID_ARGUMENT),
         ({"publish": ["http"]}, ErrorCode.INVALID_ARGUMENT),
@@ -171,6 +176,9 @@ def test_a_context_may_have_a_memory_limit_in_text() -> None:
         {"dns": ["192.0.2.1"]},
         {"read_only": True},
         {"runtime": "runsc"},
+        {"packages": ["pandas"]},
+        {"apt": ["graphviz"]},
+        {"preset": "data"},
     ],
 )
 def test_an_engine_without_containers_refuses_what_it_cannot_do(engine: str, options: dict[str, Any]) -> None:

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sandcell_container.engine import Engine
+    from sandcell_container.engines.docker import DockerEngine
     from sandcell_container.engines.docker_address import Kind
 
-__all__ = ["ENGINES", "EngineSettings", "open_engine", "probe_engines"]
+__all__ = ["ENGINES", "EngineSettings", "open_builder", "open_engine", "probe_engines"]
 
 ENGINES = ("docker", "podman", "local", "process")
 _WITH_CONTAINERS: tuple[Kind, ...] = ("docker", "podman")
@@ -51,6 +52,19 @@ def open_engine(name: str, settings: EngineSettings) -> tuple[Engine, list[Probe
             )
 
 
+def open_builder(name: str, settings: EngineSettings) -> DockerEngine:
+    """Return the engine that builds images: the one of that name, or for "auto" the first whose daemon answers.
+
+    Raises:
+        Unavailable (ENGINE_UNAVAILABLE): none does, or the package docker is missing.
+    """
+    engines = [_in_containers(kind, settings) for kind in _WITH_CONTAINERS if name in ("auto", kind)]
+    for engine in engines[:-1]:
+        if engine.answers():
+            return engine
+    return engines[-1]
+
+
 def probe_engines(settings: EngineSettings) -> list[Probe]:
     """Try every engine that "auto" considers and return what was found, in its order."""
     return [*(_probe_containers(kind, settings) for kind in _WITH_CONTAINERS), LocalEngine(settings).probe()]
@@ -74,7 +88,7 @@ def _open_best(settings: EngineSettings) -> tuple[Engine, list[Probe]]:
     return LocalEngine(settings), passed_over
 
 
-def _in_containers(kind: Kind, settings: EngineSettings) -> Engine:
+def _in_containers(kind: Kind, settings: EngineSettings) -> DockerEngine:
     """Return the engine docker or podman; its SDK is an extra, and half a second of imports for who does not use it.
 
     Raises:

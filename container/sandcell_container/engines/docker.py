@@ -19,6 +19,7 @@ import msgspec
 from sandcell_container.end import End
 from sandcell_container.engine import Address, Deadlines, Probe, Pruned, Record, Updated
 from sandcell_container.engines.docker_address import Kind, Surroundings, addresses_of
+from sandcell_container.engines.docker_build import Workshop, build_image, image_for
 from sandcell_container.engines.docker_daemon import (
     RUNTIME_IMAGE,
     TITLES,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     import docker
 
     from sandcell_container.engine import Snapshot
+    from sandcell_container.engines.image_recipe import ImageOrder
     from sandcell_container.engines.settings import EngineSettings
     from sandcell_container.spec import SandboxSpec
     from sandcell_container.usage import Stats
@@ -72,12 +74,20 @@ class DockerEngine(PartialEngine):
             environ=os.environ if environ is None else environ, home=Path.home(), uid=os.getuid()
         )
         self._state = settings.state / kind
+        self._workshop = Workshop(settings.images, settings.state / "builds")
         self._facts = dict[str, Facts]()  # of each daemon, by its address
         self._mine = set[str]()  # those that end with this object
 
     @property
     def name(self) -> str:
         return self._kind
+
+    def answers(self) -> bool:
+        """Return whether a daemon answers, whatever images it has."""
+        try:
+            return bool(self._daemon)
+        except SandcellError:
+            return False
 
     def probe(self) -> Probe:
         """Tell whether a daemon answers and has the runtime image. Source: `Engine.probe`."""
@@ -161,6 +171,10 @@ class DockerEngine(PartialEngine):
         with open_client(self._daemon, _DEADLINES.call) as client:
             remove_snapshot(client, name)
 
+    def build_image(self, order: ImageOrder, *, on_line: Callable[[str], object]) -> None:
+        """Build an image; `on_line` is called with each line of the build. Errors: see `docker_build.build_image`."""
+        build_image(self._daemon, order, self._workshop, on_line=on_line)
+
     def await_end(self, sandbox_id: str, *, timeout: float | None) -> End | None:
         """Wait until it has ended. Source: `Engine.await_end`."""
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -183,14 +197,14 @@ class DockerEngine(PartialEngine):
         with open_client(daemon, spec.start_timeout) as client, ExitStack() as held:
             life = self._life(client, daemon, folder)
             spec = self._checked(spec, life.facts)
-            image = find_image(client, spec.image or RUNTIME_IMAGE)
+            image, told = image_for(daemon, client, spec, self._workshop)
             folder.create()
             held.enter_context(folder.locked())
             with ExitStack() as undo:
                 undo.callback(self._undo, life)
-                kept = _kept(spec, daemon, folder)
+                kept = _kept(spec, daemon, folder, told)
                 folder.write(kept)
-                record = life.run(life.make(kept, str(image.id)), deadline)
+                record = life.run(life.make(kept, image), deadline)
                 undo.pop_all()
         if spec.on_release == "remove":
             self._mine.add(spec.id)
@@ -276,7 +290,7 @@ class DockerEngine(PartialEngine):
         return Folder(self._state / sandbox_id).read_end() or lost
 
 
-def _kept(spec: SandboxSpec, daemon: Daemon, folder: Folder) -> Kept:
+def _kept(spec: SandboxSpec, daemon: Daemon, folder: Folder, told: tuple[str, ...]) -> Kept:
     record = Record(
         id=spec.id,
         name=spec.name,
@@ -289,7 +303,7 @@ def _kept(spec: SandboxSpec, daemon: Daemon, folder: Folder) -> Kept:
         image=spec.image or RUNTIME_IMAGE,
     )
     owner = OsProcess.of(os.getpid())
-    return Kept(record=record, spec=spec, daemon=daemon.url, owner=owner, boot=boot_id())
+    return Kept(record=record, spec=spec, daemon=daemon.url, notes=told, owner=owner, boot=boot_id())
 
 
 def _start(life: Life, kept: Kept) -> Record:

@@ -109,7 +109,7 @@ def failure_of(problem: Exception, kind: Kind) -> SandcellError:
             return error(
                 ErrorCode.IMAGE_NOT_FOUND,
                 f"{title} has no image for this: {text}",
-                hint=f"build {RUNTIME_IMAGE} from a source tree, as container/image/Dockerfile says at its head",
+                hint="sandcell image build makes the runtime image",
             )
         case docker.errors.APIError() if "in use" in text and "name" in text:
             return error(

@@ -49,7 +49,7 @@ _REMEMBERED_S = 600.0  # who waits for an end asks at once
 
 class Kept(msgspec.Struct, frozen=True):
     """What a record.json holds. `daemon` is the address of the one that has the container, `runtime` what runs it there,
-    `warnings` what does not hold of the spec. `resting`: it was stopped on purpose. `owner` is the program that made it;
+    `warnings` what does not hold of the spec there, `notes` what else has to be said. `resting`: it was stopped on purpose. `owner` is the program that made it;
     it counts for the boot `boot` of the machine alone."""
 
     record: Record
@@ -57,6 +57,7 @@ class Kept(msgspec.Struct, frozen=True):
     daemon: str
     runtime: str = ""
     warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     resting: bool = False
     owner: OsProcess | None = None
     boot: str = ""

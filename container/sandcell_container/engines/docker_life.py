@@ -96,9 +96,8 @@ class Life:
         if spec.strict and unmet:
             created.container.remove(force=True)
             raise refuse_warnings(unmet, self.kind)
-        warnings = (*(each for each in kept.warnings if each == _MADE_ANEW), *unmet)
         runtime = spec.runtime or self.facts.default_runtime
-        return msgspec.structs.replace(kept, warnings=warnings, runtime=runtime)
+        return msgspec.structs.replace(kept, warnings=unmet, runtime=runtime)
 
     def run(self, kept: Kept, deadline: float) -> Record:
         """Start its container; returns when its guest answers. `deadline` is of time.monotonic().
@@ -109,7 +108,11 @@ class Life:
         starts, now = kept.record.starts + 1, time.time()
         record = replace(kept.record, status="running", starts=starts, started_at=now, end=None)
         boot = boot_of(
-            kept.spec, kept.record, runtime=kept.runtime, warnings=kept.warnings, settings=self.guest_settings
+            kept.spec,
+            kept.record,
+            runtime=kept.runtime,
+            warnings=(*kept.notes, *kept.warnings),
+            settings=self.guest_settings,
         )
         self.folder.write_boot(boot)
         self.folder.note_start(starts)
@@ -130,7 +133,7 @@ class Life:
             if time.monotonic() > deadline:
                 raise
             _log.warning("a container does not start sandbox=%s: %s", self.folder.id, problem)
-        anew = msgspec.structs.replace(kept, warnings=(*kept.warnings, _MADE_ANEW))
+        anew = msgspec.structs.replace(kept, notes=(*kept.notes, _MADE_ANEW))
         return self.rebuild(anew, deadline) or kept.record
 
     def rebuild(self, kept: Kept, deadline: float | None) -> Record | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
+from dataclasses import fields as fields_of
 from typing import Any
 
 from sandcell_container.spec import OnRelease
@@ -64,7 +65,10 @@ class GuestBoot:
 
     @classmethod
     def from_json(cls, text: bytes) -> GuestBoot:
-        fields = json.loads(text)
+        known = {each.name for each in fields_of(cls)}
+        fields = {
+            name: value for name, value in json.loads(text).items() if name in known
+        }  # of another version
         for name in ("warnings", "trusted_site"):
             fields[name] = tuple(fields.get(name, ()))
         return cls(**fields)

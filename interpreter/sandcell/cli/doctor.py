@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from sandcell.cli.check import check_engine
 from sandcell.cli.output import write_stdout
 from sandcell.cli.progress import Progress
-from sandcell.client.host import guest_command
-from sandcell_container.engines.detect import EngineSettings, probe_engines
+from sandcell.client.host import engine_settings, guest_command
+from sandcell_container.engines.detect import probe_engines
 
 if TYPE_CHECKING:
     import argparse
@@ -27,22 +27,12 @@ def examine(options: argparse.Namespace, config: Config) -> int:
     if options.check:
         return check_engine(options.check, config)
     with Progress("trying the engines", sys.stderr):
-        probes = probe_engines(_settings(config))
+        probes = probe_engines(engine_settings(config, guest_command(), {}))
     write_stdout(
         f"sandcell {version('sandcell')}, Python {platform.python_version()}, {platform.platform()}\n"
     )
     write_stdout(report(probes))
     return 0 if _chosen(probes) else 1
-
-
-def _settings(config: Config) -> EngineSettings:
-    return EngineSettings(
-        state=config.state_path,
-        first_uid=config.first_uid,
-        uid_count=config.uid_count,
-        guest=guest_command(),
-        guest_settings={},
-    )
 
 
 def report(probes: list[Probe]) -> str:

@@ -41,6 +41,7 @@ _VERBS = {
     "rm": "sandcell.cli.sandboxes:remove_sandboxes",
     "snapshots": "sandcell.cli.sandboxes:list_snapshots",
     "prune": "sandcell.cli.sandboxes:prune_sandboxes",
+    "image": "sandcell.cli.image:build_image",
     "kernel": "sandcell.cli.kernel:install_kernel",
     "doctor": "sandcell.cli.doctor:examine",
 }

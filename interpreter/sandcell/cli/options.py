@@ -120,6 +120,15 @@ examples:
   sandcell kernel install --sys-prefix      # for the Jupyter in this environment
   sandcell kernel install --user            # for every Jupyter of this user
 """
+_IMAGE = """
+The engines docker and podman make sandboxes from it. It is made of this installation of Sandcell; the daemon's network and
+a package index are needed for that, and not afterwards.
+
+examples:
+  sandcell image build
+  sandcell image build --target full
+  sandcell image build --base python:3.12-slim-bookworm --tag sandcell-lab --packages scikit-learn --apt graphviz
+"""
 _DOCTOR = """
 examples:
   sandcell doctor
@@ -164,6 +173,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_start(verbs.add_parser)
     _add_jobs(verbs.add_parser)
     _add_sandboxes(verbs.add_parser)
+    _add_image(verbs.add_parser)
     _add_kernel(verbs.add_parser)
     doctor = _add_verb(
         verbs.add_parser, "doctor", "tell which engines work here, why others do not, and what to do", _DOCTOR
@@ -284,6 +294,33 @@ def _add_sandboxes(add: _AddParser) -> None:
     snapshots = _add_verb(add, "snapshots", "list the snapshots of sandboxes", _SNAPSHOTS)
     snapshots.add_argument("--rm", metavar="NAME", action="append", default=[], help="remove one instead")
     _add_verb(add, "prune", "clean up after programs that crashed", _PRUNE)
+
+
+def _add_image(add: _AddParser) -> None:
+    image = _add_verb(add, "image", "the image of the engines docker and podman", "")
+    inner = image.add_subparsers(dest="image_verb", required=True, metavar="COMMAND")
+    build = _add_verb(inner.add_parser, "build", "build the runtime image", _IMAGE)
+    build.add_argument(
+        "--target",
+        choices=("slim", "full"),
+        default="slim",
+        help="slim: Python; full: science packages, deno, a compiler",
+    )
+    build.add_argument(
+        "--base", metavar="IMAGE", help="Debian or of its family, by default debian:bookworm-slim"
+    )
+    build.add_argument("--tag", metavar="NAME", help="what it is called, by default sandcell-runtime:TARGET")
+    build.add_argument(
+        "--packages", nargs="+", default=(), metavar="NAME", help="for the user's Python environment"
+    )
+    build.add_argument("--apt", nargs="+", default=(), metavar="NAME", help="Debian packages")
+    build.add_argument("--preset", metavar="NAME", help="none, python, node, build, data or full")
+    build.add_argument("--ca-bundle", metavar="FILE", help="certificates that pip trusts in the build alone")
+    build.add_argument("--index-url", metavar="URL", help="where pip looks for packages")
+    build.add_argument("--network", metavar="NAME", help="the network of the build, such as host")
+    build.add_argument(
+        "--engine", choices=("auto", "docker", "podman"), help="by default the first that answers"
+    )
 
 
 def _add_kernel(add: _AddParser) -> None:

@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from sandcell.client.checks import check_text, wrong
+from sandcell_container.engines.image_recipe import recipe_of
 from sandcell_container.errors import ErrorCode, error
 from sandcell_container.openings import parse_mount, parse_port
 from sandcell_container.spec import SandboxSpec
@@ -15,9 +16,7 @@ from sandcell_container.spec import SandboxSpec
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["CONTAINER_OPTIONS", "PRESETS", "container_fields", "fit_engine"]
-
-PRESETS = ("none", "python", "node", "build", "data", "full")
+__all__ = ["CONTAINER_OPTIONS", "container_fields", "fit_engine"]
 
 CONTAINER_OPTIONS = (
     "mounts",
@@ -60,8 +59,7 @@ def container_fields(options: Mapping[str, Any]) -> dict[str, Any]:
         "preset": _text(options, "preset"),
         "hostname": _hostname(_text(options, "hostname")),
     }
-    if found["preset"] not in (None, *PRESETS):
-        raise wrong("preset", f"= {found['preset']!r} is none", hint=f"one of {', '.join(PRESETS)}")
+    recipe_of((), (), found["preset"])  # whether there is such a preset
     if not isinstance(found["read_only"], bool):
         raise wrong("read_only", "has to be True or False", hint="read_only=True")
     return found

@@ -24,17 +24,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sandcell_container.engine import Engine, Probe, Pruned, Record, Snapshot
+    from sandcell_container.engines.settings import EngineSettings
     from sandcell_container.spec import SandboxSpec
 
-__all__ = ["Creation", "Host", "OpenEngine", "guest_command", "the_host"]
+__all__ = ["Creation", "Host", "OpenEngine", "engine_settings", "guest_command", "the_host"]
 
 
 T = TypeVar("T")
 
-_NOT_FOR_GUESTS = {"state_dir", "token", "url"}
+_NOT_FOR_GUESTS = {"state_dir", "token", "url", "pull", "build_network", "build_ca_bundle", "build_index_url"}
 
 _PAUSE_S = 0.02
 
+PULL = ("missing", "always", "never")
 ENGINES = ("local", "process", "docker", "podman")  # the cheapest to ask first
 
 
@@ -139,16 +141,9 @@ class Host:
         return find_record(looked, name_or_id)
 
     def _open(self, name: str) -> OpenEngine:
-        from sandcell_container.engines.detect import EngineSettings, open_engine
+        from sandcell_container.engines.detect import open_engine
 
-        settings = EngineSettings(
-            state=self.config.state_path,
-            first_uid=self.config.first_uid,
-            uid_count=self.config.uid_count,
-            guest=self.guest,
-            guest_settings=self._settings,
-        )
-        engine, passed_over = open_engine(name, settings)
+        engine, passed_over = open_engine(name, engine_settings(self.config, self.guest, self._settings))
         for opened in self._engines.values():
             if opened.engine.name == engine.name:  # "auto" and "local" may be the same
                 return OpenEngine(opened.engine, tuple(passed_over))
@@ -190,6 +185,36 @@ def the_host() -> Host:
 def _close(pid: int) -> None:
     if os.getpid() == pid and pid in _hosts:
         _hosts.pop(pid).close()
+
+
+def engine_settings(config: Config, guest: GuestCommand, guest_settings: dict[str, str]) -> EngineSettings:
+    """Return what engines are told by a program with this configuration.
+
+    Raises:
+        InvalidRequest (INVALID_ARGUMENT): the CA bundle cannot be read; there is no such `pull`.
+    """
+    from sandcell_container.engines.image_context import read_bundle
+    from sandcell_container.engines.settings import EngineSettings, ImageSettings
+
+    if config.pull not in PULL:
+        raise error(
+            ErrorCode.INVALID_ARGUMENT,
+            f"pull={config.pull[:40]!r} is none of {', '.join(PULL)}",
+            hint="SANDCELL_PULL",
+        )
+    return EngineSettings(
+        state=config.state_path,
+        first_uid=config.first_uid,
+        uid_count=config.uid_count,
+        guest=guest,
+        guest_settings=guest_settings,
+        images=ImageSettings(
+            pull=config.pull,
+            network=config.build_network,
+            ca_bundle=read_bundle(config.build_ca_bundle),
+            index_url=config.build_index_url,
+        ),
+    )
 
 
 def guest_command() -> GuestCommand:

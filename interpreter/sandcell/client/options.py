@@ -286,7 +286,7 @@ class CreateOptions(TypedDict, total=False):
 _LEAST_MEMORY = 128 * 2**20
 _LEAST_PIDS = 16
 
-LATER = ("url", "token", "packages", "apt", "preset", "secrets", "pass_env", "tools")
+LATER = ("url", "token", "secrets", "pass_env", "tools")
 
 
 def make_spec(config: Config, image: str | None, options: CreateOptions) -> SandboxSpec:

@@ -27,6 +27,8 @@ _GIVEN: dict[str, Any] = {
     "mounts": (),
     "publish": (),
     "dns": (),
+    "packages": (),
+    "apt": (),
     "read_only": False,
 }
 _CONFIGURED = ("engine", "default_timeout", "idle_timeout", "start_timeout")
