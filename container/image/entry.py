@@ -19,8 +19,9 @@ from typing import Any, NamedTuple, NoReturn
 _MOUNT = "/run/sandcell/host"  # the host's folder: boot.json comes from it, all else goes to it
 _GUEST_PYTHON = "/opt/sandcell/bin/python"
 _SPAWNER = "/opt/sandcell/spawner.py"
+_FILTER = "/opt/sandcell/filter"  # a seccomp program; empty for a machine of which there is none
 _SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
-_PR_SET_NO_NEW_PRIVS = 38
+_PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 38, 22, 2
 _BACKLOG = 128
 _NAMES = {"mnt": "mount"}  # what others call it than the system
 
@@ -116,9 +117,30 @@ def become_spawner(socket_fd: int) -> NoReturn:
     """Turn into the spawner: PID 1 for the container's life, with the user's identity and no way back."""
     user = pwd.getpwnam("user")
     _become(user)
+    refuse_calls(_FILTER)
     os.set_inheritable(socket_fd, True)
     argv = [sys.executable, "-I", "-S", _SPAWNER, str(socket_fd), "keepers", '{"limits": {}}']
     os.execve(sys.executable, argv, {"PATH": _SYSTEM_PATH, "LANG": "C.UTF-8", "HOME": user.pw_dir})
+
+
+def refuse_calls(path: str) -> None:
+    """Have the system calls refused that the program in the file `path` names, to this process and all that come of it."""
+    with open(path, "rb") as file:
+        program = file.read()
+    if not program:
+        return
+    held = ctypes.create_string_buffer(program, len(program))
+    described = _FilterProgram(len(program) // 8, ctypes.addressof(held))
+    if ctypes.CDLL(None, use_errno=True).prctl(
+        _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(described), 0, 0
+    ):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_SECCOMP)")
+
+
+class _FilterProgram(ctypes.Structure):
+    """struct sock_fprog. Source: linux/filter.h"""
+
+    _fields_ = [("length", ctypes.c_ushort), ("program", ctypes.c_void_p)]  # as ctypes has it
 
 
 def _become(identity: pwd.struct_passwd) -> None:

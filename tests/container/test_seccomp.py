@@ -13,6 +13,9 @@ _ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _NUMBERS = {
     "x86_64": {
         "read": 0,
+        "unshare": 272,
+        "mount": 165,
+        "clone3": 435,
         "clone": 56,
         "keyctl": 250,
         "bpf": 321,
@@ -23,6 +26,9 @@ _NUMBERS = {
     },
     "aarch64": {
         "read": 63,
+        "unshare": 97,
+        "mount": 40,
+        "clone3": 435,
         "clone": 220,
         "keyctl": 219,
         "bpf": 280,
@@ -49,6 +55,8 @@ def run(program: bytes, *, architecture: int, number: int, first: int = 0) -> in
                 at += 1 + (yes if accumulator == value else no)
             case 0x35:
                 at += 1 + (yes if accumulator >= value else no)
+            case 0x45:
+                at += 1 + (yes if accumulator & value else no)
             case 0x06:
                 return int(value)
             case _:
@@ -94,3 +102,26 @@ def test_numbers_of_another_architecture_mean_nothing() -> None:
 
 def test_a_machine_without_a_table_has_no_filter() -> None:
     assert filter_program("sparc64") is None
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+@pytest.mark.parametrize(
+    ("call", "first", "closed", "open_"),
+    [
+        ("unshare", 0, _EPERM, _ALLOW),
+        ("mount", 0, _EPERM, _ALLOW),
+        ("clone3", 0, _ENOSYS, _ALLOW),
+        ("clone", 0x10000000 | 17, _EPERM, _ALLOW),  # CLONE_NEWUSER
+        ("clone", 0x20000 | 17, _EPERM, _ALLOW),  # CLONE_NEWNS
+        ("clone", 0x4111, _ALLOW, _ALLOW),  # as posix_spawn does
+        ("clone", 0x3D0F00, _ALLOW, _ALLOW),  # a thread
+        ("keyctl", 0, _EPERM, _EPERM),
+        ("read", 0, _ALLOW, _ALLOW),
+    ],
+)
+def test_namespaces_can_be_closed(machine: str, call: str, first: int, closed: int, open_: int) -> None:
+    where = {"architecture": _ARCHITECTURE[machine], "number": _NUMBERS[machine][call], "first": first}
+    for namespaces, verdict in ((False, closed), (True, open_)):
+        program = filter_program(machine, namespaces=namespaces)
+        assert program is not None
+        assert run(program, **where) == verdict
