@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 from importlib.metadata import version
@@ -12,12 +13,20 @@ from sandcell.cli.output import write_stdout
 from sandcell.cli.progress import Progress
 from sandcell.client.host import engine_settings, guest_command
 from sandcell_container.engines.detect import probe_engines
+from sandcell_container.engines.podman_doctor import (
+    CONFIGURATION,
+    configuration_of,
+    examine_podman,
+    look_at_machine,
+    service_line,
+)
 
 if TYPE_CHECKING:
     import argparse
 
     from sandcell.config import Config
     from sandcell_container.engine import Probe
+    from sandcell_container.engines.podman_doctor import Trouble
 
 __all__ = ["examine", "report"]
 
@@ -32,7 +41,24 @@ def examine(options: argparse.Namespace, config: Config) -> int:
         f"sandcell {version('sandcell')}, Python {platform.python_version()}, {platform.platform()}\n"
     )
     write_stdout(report(probes))
+    troubles = examine_podman(look_at_machine())
+    write_stdout("".join(f"podman   {each.what}\n{'':8} - {each.remedy}\n" for each in troubles))
+    if options.fix:
+        write_stdout(_fix(troubles, config))
     return 0 if _chosen(probes) else 1
+
+
+def _fix(troubles: list[Trouble], config: Config) -> str:
+    """Write the configuration that helps, beside the records of sandboxes, and return what was done."""
+    text = configuration_of(troubles)
+    if not text:
+        return "there is nothing that a configuration would help with\n"
+    path = config.state_path / CONFIGURATION
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.write_text(text)
+    runtime_dir = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}"
+    line = service_line(path, is_root=os.geteuid() == 0, runtime_dir=runtime_dir)
+    return f"wrote {path}; start the service with it:\n  {line}\n"
 
 
 def report(probes: list[Probe]) -> str:

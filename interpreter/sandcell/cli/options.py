@@ -181,6 +181,11 @@ def _parser() -> argparse.ArgumentParser:
     doctor.add_argument(
         "--check", metavar="ENGINE", help="try all that it has to do, and what must not be possible"
     )
+    doctor.add_argument(
+        "--fix",
+        action="store_true",
+        help="write a configuration of Sandcell's own for Podman, where that helps",
+    )
     return parser
 
 
