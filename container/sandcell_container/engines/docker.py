@@ -20,6 +20,7 @@ from sandcell_container.end import End
 from sandcell_container.engine import Address, Deadlines, Probe, Pruned, Record, Updated
 from sandcell_container.engines.docker_address import Kind, Surroundings, addresses_of
 from sandcell_container.engines.docker_build import Workshop, build_image, image_for
+from sandcell_container.engines.docker_copy import copy_in, copy_out
 from sandcell_container.engines.docker_daemon import (
     RUNTIME_IMAGE,
     TITLES,
@@ -45,7 +46,7 @@ from sandcell_container.openings import find_source
 from sandcell_container.os_process import OsProcess, boot_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
     import docker
 
@@ -170,6 +171,16 @@ class DockerEngine(PartialEngine):
         """Remove the image, where it is a snapshot. Source: `Engine.remove_snapshot`."""
         with open_client(self._daemon, _DEADLINES.call) as client:
             remove_snapshot(client, name)
+
+    def copy_in(self, sandbox_id: str, path: str, archive: Iterable[bytes]) -> None:
+        """Unpack a tar stream in a folder. Source: `Engine.copy_in`; errors: `docker_copy.copy_in`."""
+        with self._open(sandbox_id) as (life, _):
+            copy_in(life.container(), path, archive)
+
+    def copy_out(self, sandbox_id: str, path: str) -> Iterator[bytes]:
+        """Yield a file or folder as a tar stream. Source: `Engine.copy_out`; errors: `docker_copy.copy_in`."""
+        with self._open(sandbox_id) as (life, _):
+            yield from copy_out(life.container(), path)
 
     def build_image(self, order: ImageOrder, *, on_line: Callable[[str], object]) -> None:
         """Build an image; `on_line` is called with each line of the build. Errors: see `docker_build.build_image`."""
