@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from bench.commands import open_command_rows
+from bench.containers import open_container_rows
 from bench.contexts import open_context_rows
 from bench.harness import Outcome, measure, print_table, save
 from bench.life import open_life_rows
@@ -20,7 +21,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="exit with 1 when a promise was missed")
     options = parser.parse_args()
     outcomes = list[Outcome]()
-    for open_some in (open_rows, open_command_rows, open_context_rows, open_life_rows):
+    for open_some in (open_rows, open_command_rows, open_context_rows, open_life_rows, open_container_rows):
         with open_some(options.engine) as rows:
             outcomes += [measure(row) for row in rows]
     print_table(outcomes)
