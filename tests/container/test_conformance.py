@@ -35,6 +35,7 @@ def open_subject(kind: type[HostedEngine], state: Path) -> Subject:
 def local(tmp_path: Path) -> Iterator[Subject]:
     made = open_subject(LocalEngine, tmp_path)
     yield made
+    made.close()
     made.engine.close()
 
 
@@ -42,6 +43,7 @@ def local(tmp_path: Path) -> Iterator[Subject]:
 def process(tmp_path: Path) -> Iterator[Subject]:
     made = open_subject(ProcessEngine, tmp_path)
     yield made
+    made.close()
     made.engine.close()
 
 

@@ -22,7 +22,7 @@ _NOWHERE = "0" * 16
 
 def is_somebody_without_rights(subject: Subject) -> None:
     """User code is no root, has no capability and cannot get any."""
-    with subject.sandbox() as box:
+    with subject.shared() as box:
         assert box.output("id", "-u") != "0"
         status = dict(
             line.split(":\t") for line in box.output("cat", "/proc/self/status").splitlines() if ":\t" in line
@@ -57,7 +57,7 @@ print(gained)
 def sees_nothing_of_the_host(subject: Subject) -> None:
     """No file, process, variable or host name of the host's is seen inside."""
     word = f"conformance-{secrets.token_hex(8)}"
-    with tempfile.TemporaryDirectory(prefix=word) as folder, subject.sandbox() as box:
+    with tempfile.TemporaryDirectory(prefix=word) as folder, subject.shared() as box:
         Path(folder, "secret").write_text(word)
         assert box.run("cat", f"{folder}/secret").code != 0
         assert box.run("ls", folder).code != 0
@@ -75,7 +75,7 @@ def sees_nothing_of_the_host(subject: Subject) -> None:
 
 def finds_no_way_to_its_guest(subject: Subject) -> None:
     """The guest's token, socket and processes are out of reach."""
-    with subject.sandbox() as box:
+    with subject.shared() as box:
         token, path = box.record.token, box.record.address.path
         everything = "cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline /proc/net/unix /proc/mounts 2> /dev/null"
         assert token not in box.run("sh", "-c", everything).output
@@ -114,7 +114,7 @@ print(worked)
 
 def reaches_no_network_of_the_host(subject: Subject) -> None:
     """Without a network nothing of the host's is reached, by any family of sockets."""
-    with socket.create_server(("127.0.0.1", 0)) as listener, subject.sandbox() as box:
+    with socket.create_server(("127.0.0.1", 0)) as listener, subject.shared() as box:
         port = listener.getsockname()[1]
         assert (
             box.python(f"import socket; print(socket.socket().connect_ex(('127.0.0.1', {port})) != 0)")
@@ -147,7 +147,7 @@ print(opened)
 
 def finds_no_way_out(subject: Subject) -> None:
     """Mounting, namespaces with rights, devices and settings of the kernel are refused."""
-    with subject.sandbox() as box:
+    with subject.shared() as box:
         for line in (
             "mount -t tmpfs x /tmp",
             "mount --bind / /tmp",
@@ -175,7 +175,7 @@ _KEYS = "import ctypes; print(ctypes.CDLL(None).syscall(249, b'user', b'sandcell
 
 def cannot_write_what_is_not_its_own(subject: Subject) -> None:
     """The system, the guest and what it imports are read-only or somebody else's."""
-    with subject.sandbox() as box:
+    with subject.shared() as box:
         for path in ("/x", "/usr/x", "/etc/passwd", "/usr/bin/env", "/bin/x", "/lib/x", "/dev/x"):
             assert box.run("sh", "-c", f"echo x >> {path}").code != 0, path
         writable = box.python(
@@ -186,13 +186,13 @@ def cannot_write_what_is_not_its_own(subject: Subject) -> None:
 
 def inherits_nothing(subject: Subject) -> None:
     """A program has its three streams and no other descriptor."""
-    with subject.sandbox() as box:
+    with subject.shared() as box:
         assert box.python("import os; print(sorted(os.listdir('/proc/self/fd')))") == "['0', '1', '2', '3']"
 
 
 def keeps_sandboxes_apart(subject: Subject) -> None:
     """What one sandbox writes, starts and binds is not in another."""
-    with subject.sandbox() as one, subject.sandbox() as other:
+    with subject.shared() as one, subject.sandbox() as other:
         one.output(
             "sh",
             "-c",

@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import docker
+import docker.errors
 import msgspec
 
 from sandcell_container.end import End
@@ -47,8 +49,6 @@ from sandcell_container.os_process import OsProcess, boot_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-
-    import docker
 
     from sandcell_container.engine import Snapshot
     from sandcell_container.engines.image_recipe import ImageOrder
@@ -203,12 +203,12 @@ class DockerEngine(PartialEngine):
     # --- how
 
     def _create(self, spec: SandboxSpec) -> Record:
-        deadline = time.monotonic() + spec.start_timeout
         daemon, folder = self._daemon, Folder(self._state / spec.id)
         with open_client(daemon, spec.start_timeout) as client, ExitStack() as held:
             life = self._life(client, daemon, folder)
             spec = self._checked(spec, life.facts)
             image, told = image_for(daemon, client, spec, self._workshop)
+            deadline = time.monotonic() + spec.start_timeout  # what is built for it takes its own time
             folder.create()
             held.enter_context(folder.locked())
             with ExitStack() as undo:
@@ -294,7 +294,10 @@ class DockerEngine(PartialEngine):
                 container = life.container()
                 if not life.await_exit(container, timeout):
                     return None
-                return kept.record.end or read_end(container, self._kind, life.folder)
+                with suppress(docker.errors.NotFound):  # it is removed, or just being so
+                    return kept.record.end or read_end(container, self._kind, life.folder)
+                with life.folder.locked():  # who removes it has this until its end is written
+                    return lost
         except SandcellError as problem:
             if problem.code not in (ErrorCode.NOT_FOUND, ErrorCode.SANDBOX_GONE):
                 raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,13 +24,13 @@ if TYPE_CHECKING:
     from sandcell_container.conformance import Check, Outcome
     from sandcell_container.engine import Record
 
-__all__ = ["check_engine", "describe_outcome"]
+__all__ = ["GuestRunner", "check_engine", "describe_outcome"]
 
 _PATIENCE_S = 60.0
 _MARKS = {"held": "ok", "failed": "FAILED", "unsupported": "not had"}
 
 
-class _Guest:
+class GuestRunner:
     """Runs programs through the guest of a sandbox, as every client does."""
 
     def __init__(self, record: Record) -> None:
@@ -64,10 +65,8 @@ def check_engine(name: str, config: Config) -> int:
             guest_settings={},
         )
         engine, _ = open_engine(name, settings)
-        try:
-            return _run_all(Subject(engine, _Guest), checks)
-        finally:
-            engine.close()
+        with closing(engine), closing(Subject(engine, GuestRunner)) as subject:
+            return _run_all(subject, checks)
 
 
 def _run_all(subject: Subject, checks: Sequence[Check]) -> int:
