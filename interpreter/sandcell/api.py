@@ -50,6 +50,7 @@ __all__ = [
     "SessionExec",
     "SessionInfo",
     "TerminalInfo",
+    "Ticket",
     "UpdateSandbox",
     "Variable",
     "Variables",
@@ -89,7 +90,7 @@ class CreateExecution(Body, frozen=True, kw_only=True):
 
 
 class ExecutionInfo(Answer, frozen=True, kw_only=True):
-    """One execution: `position` in its queue while it waits."""
+    """One execution: `position` in its queue while it waits. `code` is told of one that is asked for alone."""
 
     id: str
     context_id: str
@@ -99,6 +100,7 @@ class ExecutionInfo(Answer, frozen=True, kw_only=True):
     started_at: float | None = None
     position: int | None = None
     end: End | None = None
+    code: str | None = None
 
 
 class SendInput(Body, frozen=True, kw_only=True):
@@ -126,6 +128,12 @@ class ContextInfo(Answer, frozen=True, kw_only=True):
     end: End | None = None
     memory: int | None = None  # bytes that its interpreter may have
     warnings: tuple[str, ...] = ()  # what does not hold as asked
+
+
+class Ticket(Answer, frozen=True, kw_only=True):
+    """POST /v1/contexts/{id}/ticket: the execution count of a cell that runs elsewhere."""
+
+    execution_count: int
 
 
 class AskComplete(Body, frozen=True, kw_only=True):

@@ -32,6 +32,7 @@ __all__ = [
     "take_number",
     "take_numbers",
     "take_object",
+    "take_pages",
     "take_text",
 ]
 
@@ -183,6 +184,14 @@ def take_lines(content: dict[str, Any], name: str) -> list[str]:
     value = content.get(name)
     lines = cast("list[object]", value) if isinstance(value, list) else []
     return [line for line in lines if isinstance(line, str)]
+
+
+def take_pages(reply: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what a pager would show, as for `print?`: front ends without one show it as output, so it is a display."""
+    payload = reply.get("payload")
+    parts = cast("list[object]", payload) if isinstance(payload, list) else []
+    pages = (cast("dict[str, Any]", part) for part in parts if isinstance(part, dict))
+    return [page for page in pages if page.get("source") == "page" and take_object(page, "data")]
 
 
 def _size(value: object) -> int:

@@ -28,6 +28,7 @@ from sandcell.content import (
     take_number,
     take_numbers,
     take_object,
+    take_pages,
     take_text,
 )
 from sandcell.events import (
@@ -232,7 +233,12 @@ class ExecutionMachine:
             self._reply = content
             if self.execution_count is None:
                 self.execution_count = take_number(content, "execution_count")
+            return [self._hear_page(page) for page in take_pages(content)]
         return []
+
+    def _hear_page(self, page: dict[str, Any]) -> Event:
+        kept, _ = Bundle.read(page).bounded(self._limits)
+        return ResultAdded(data=kept.data, metadata=kept.metadata)
 
     def _hear_stream(self, content: dict[str, Any]) -> list[Event]:
         is_error = take_text(content, "name") == "stderr"

@@ -75,7 +75,7 @@ class Execution:
         """How it ended, None before."""
         return self._run.machine.end if self._run is not None else None
 
-    def info(self) -> ExecutionInfo:
+    def info(self, *, with_code: bool = False) -> ExecutionInfo:
         run = self._run
         return ExecutionInfo(
             id=self.id,
@@ -86,6 +86,7 @@ class Execution:
             started_at=self._started_at,
             position=run.owner.position_of(run) if run is not None else None,
             end=self.end,
+            code=self.request.code if with_code else None,
         )
 
     def attach(self, run: Run) -> None:
@@ -222,9 +223,13 @@ class Executions:
             )
         return execution
 
-    def list(self) -> list[Execution]:
-        """Return the runs, the oldest first."""
-        return list(self._records.values())
+    def list(self, *, context_id: str | None = None, origin: str | None = None) -> list[Execution]:
+        """Return the runs, the oldest first: all, or those of one context, of one origin, or both."""
+        return [
+            each
+            for each in self._records.values()
+            if context_id in (None, each.context_id) and origin in (None, each.origin)
+        ]
 
     def last_active(self) -> float:
         """Return when one of them last ran, in seconds since the epoch: now, where one does."""

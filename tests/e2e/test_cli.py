@@ -203,6 +203,8 @@ def test_a_signal_ends_a_notebook_and_its_sandbox(
         ("run list.ipynb", "INVALID_ARGUMENT", "cannot be read as a notebook"),
         ("run good.ipynb --out nowhere/done.ipynb", "INVALID_ARGUMENT", "its folder is not there"),
         ("run -c 1 --out done.ipynb", "INVALID_ARGUMENT", "--out goes with a notebook only"),
+        ("run -c 1 --param x=1", "INVALID_ARGUMENT", "go with a notebook only"),
+        ("run good.ipynb --param x", "INVALID_ARGUMENT", "has no value"),
         ("kernel install --prefix /proc/x", "INVALID_ARGUMENT", "cannot install the kernelspec"),
         ("run -c 'print(1)' >/dev/full", "NO_SPACE", "cannot write the output"),
         ("ps >/dev/full", "NO_SPACE", "cannot write the output"),
@@ -363,6 +365,37 @@ def test_a_notebook_that_fails_is_written_as_far_as_it_came(shell: Shell, tmp_pa
     assert done.returncode == 1
     assert b"ZeroDivisionError" in done.stderr
     assert _outputs(tmp_path / "out.ipynb") == [["stream"], ["error"], []]
+
+
+def test_a_notebook_gets_parameters_and_goes_on_after_a_failure(shell: Shell, tmp_path: Path) -> None:
+    source = _notebook(tmp_path / "in.ipynb", "print(n, name)", "1 / 0", "%%shell\necho on")
+    done = shell("run", source, "-p", "n=[1, 2]", "--param", "name=a=b", "--on-error", "continue")
+    assert (done.returncode, done.stdout) == (1, b"[1, 2] a=b\non\n")
+    assert b"sandcell: cell 3 failed" in done.stderr
+    told = json.loads(shell("run", source, "--json", "-p", "n=1", "-p", "name=2").stdout)
+    assert [cell["status"] for cell in told["cells"]] == ["ok", "ok", "error", "waiting"]
+
+
+def test_a_cell_that_takes_too_long_is_told_by_the_exit_code(shell: Shell, tmp_path: Path) -> None:
+    done = shell("run", "--timeout", "0.5", _notebook(tmp_path / "in.ipynb", "import time; time.sleep(60)"))
+    assert done.returncode == 124
+    assert b"sandcell: cell 1 ran out of time" in done.stderr
+
+
+def test_two_notebooks_are_compared(shell: Shell, tmp_path: Path) -> None:
+    source = _notebook(tmp_path / "in.ipynb", "import os; 'x' * 99 + str(os.getpid())", "print('same')")
+    first, second = str(tmp_path / "first.ipynb"), str(tmp_path / "second.ipynb")
+    for out in (first, second):
+        assert shell("run", "--sandbox", "lab", source, "--out", out).returncode == 0
+    same = shell("diff", first, second)
+    assert (same.returncode, same.stdout) == (0, b"")
+    changed = shell("diff", source, first)
+    assert changed.returncode == 1
+    assert changed.stdout.splitlines()[0].split() == [b"CELL", b"WHAT", b"BEFORE", b"AFTER"]
+    assert changed.stdout.splitlines()[2].split() == [b"2", b"stdout", b"(none)", b"same"]
+    found = json.loads(shell("diff", "--json", source, first).stdout)
+    assert [(each["after_cell"], each["what"]) for each in found] == [(1, "result text/plain"), (2, "stdout")]
+    assert shell("diff", first, str(tmp_path / "none.ipynb")).returncode == 125
 
 
 def test_a_notebook_joins_a_named_sandbox(shell: Shell, tmp_path: Path) -> None:

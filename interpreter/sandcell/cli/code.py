@@ -43,12 +43,10 @@ def run_source(options: argparse.Namespace, config: Config) -> int:
     """Run what the options name, and return the exit code."""
     file: Path | None = options.file
     if file is not None and file.suffix == ".ipynb":
-        from sandcell.cli.notebook import run_notebook  # nbclient takes a while to import
+        from sandcell.cli.notebook import run_notebook
 
         return run_notebook(options, config)
-    if options.out is not None:
-        hint = "send standard output to a file instead"
-        raise error(ErrorCode.INVALID_ARGUMENT, "--out goes with a notebook only", hint=hint)
+    _refuse_for_code(options)
     code = options.code if file is None else read_source(file)
     with open_place(options, config, label="running") as place:
         result = _run(place, code, options)
@@ -73,6 +71,16 @@ def read_source(path: Path) -> str:
         raise error(ErrorCode.FILE_NOT_FOUND, f"there is no file {path}", hint=hint) from None
     except (OSError, UnicodeDecodeError) as problem:
         raise error(ErrorCode.INVALID_ARGUMENT, f"cannot read {path}: {problem}") from problem
+
+
+def _refuse_for_code(options: argparse.Namespace) -> None:
+    """Refuse what only a notebook can be told: nothing that was asked for is ever ignored."""
+    if options.out is not None:
+        hint = "send standard output to a file instead"
+        raise error(ErrorCode.INVALID_ARGUMENT, "--out goes with a notebook only", hint=hint)
+    if options.param or options.on_error != "stop":
+        what = "--param and --on-error go with a notebook only"
+        raise error(ErrorCode.INVALID_ARGUMENT, what, hint="code reads variables of its environment")
 
 
 def _run(place: Place, code: str, options: argparse.Namespace) -> RunResult:

@@ -29,6 +29,7 @@ _log = logging.getLogger(__name__)
 
 _VERBS = {
     "run": "sandcell.cli.code:run_source",
+    "diff": "sandcell.cli.diff:show_changes",
     "exec": "sandcell.cli.command:run_command",
     "start": "sandcell.cli.jobs:start_process",
     "logs": "sandcell.cli.jobs:show_logs",

@@ -28,7 +28,16 @@ examples:
   sandcell run script.py
   sandcell run -c 'import platform; print(platform.node())'
   sandcell run analysis.ipynb --out done.ipynb
+  sandcell run analysis.ipynb --out may.ipynb --param month=5 --on-error continue
   sandcell run --sandbox lab -c 'x = 1'; sandcell run --sandbox lab -c 'print(x)'; sandcell rm lab
+"""
+_DIFF = """
+Cells are told apart by their code; numbers of executions and times are no change.
+
+example:
+  sandcell diff analysis.ipynb done.ipynb
+
+exit codes: 0 when all shows the same, 1 when something changed.
 """
 _EXEC = """
 One argument is a line for the shell, several are a program and its arguments. Options of exec come before it.
@@ -168,6 +177,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"sandcell {version('sandcell')}")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND")
     _add_run(verbs.add_parser)
+    _add_diff(verbs.add_parser)
     _add_exec(verbs.add_parser)
     _add_shell(verbs.add_parser)
     _add_start(verbs.add_parser)
@@ -197,8 +207,29 @@ def _add_run(add: _AddParser) -> None:
     )
     what.add_argument("-c", dest="code", metavar="CODE", help="code to run")
     run.add_argument("--out", type=Path, metavar="FILE", help="where the executed notebook goes")
+    run.add_argument(
+        "--param",
+        "-p",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a variable of the notebook, its value as JSON or as text; may be repeated",
+    )
+    run.add_argument(
+        "--on-error",
+        choices=("stop", "continue"),
+        default="stop",
+        help="what becomes of the rest of a notebook when a cell fails; default stop",
+    )
     run.add_argument("--json", action="store_true", help="print the whole result as JSON")
-    _add_place(run)
+    _add_place(run, timeout="of code, or of each cell; default 300")
+
+
+def _add_diff(add: _AddParser) -> None:
+    diff = _add_verb(add, "diff", "tell what changed in the outputs of a notebook", _DIFF)
+    diff.add_argument("before", type=Path, metavar="A.ipynb")
+    diff.add_argument("after", type=Path, metavar="B.ipynb")
+    diff.add_argument("--json", action="store_true", help="print the changes as JSON")
 
 
 def _add_exec(add: _AddParser) -> None:

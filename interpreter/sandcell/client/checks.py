@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from typing import Any, TypeGuard, cast
 
@@ -16,6 +17,7 @@ __all__ = [
     "check_callbacks",
     "check_count",
     "check_data",
+    "check_file",
     "check_number",
     "check_path",
     "check_text",
@@ -64,6 +66,14 @@ def check_bytes_as_text(given: object, *, what: str, code: ErrorCode = ErrorCode
         hint = "os.fsdecode() makes text of any bytes"
         raise wrong(what, f"is no text: {problem}", hint=hint, code=code) from problem
     return given
+
+
+def check_file(given: object, *, what: str) -> str:
+    """Return the path of a file of this machine, else raise INVALID_ARGUMENT."""
+    path = os.fspath(given) if isinstance(given, str | os.PathLike) else None
+    if not isinstance(path, str) or not path or "\0" in path:
+        raise wrong(what, f"= {given!r} is no path", hint="of a file on this machine")
+    return path
 
 
 def check_data(given: object, *, what: str) -> bytes:

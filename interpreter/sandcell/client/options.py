@@ -21,6 +21,7 @@ from sandcell.client.checks import (
     wrong,
 )
 from sandcell.client.container_options import container_fields
+from sandcell.events import Event
 from sandcell.results import ExecutionError, Result
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.ids import check_id, new_id
@@ -130,6 +131,7 @@ class Callbacks:
     on_result: Callable[[Result], object] | None = None
     on_error: Callable[[ExecutionError], object] | None = None
     on_input: Callable[[str], object] | None = None
+    on_event: Callable[[Event], object] | None = None  # ours, before the others: each event, and nobody waits
 
     def __post_init__(self) -> None:
         check_callbacks(**{each.name: getattr(self, each.name) for each in fields(self)})

@@ -6,7 +6,7 @@ import asyncio
 
 from tornado.iostream import StreamClosedError
 
-from sandcell.api import AskComplete, AskInspect, CreateContext, ObjectInfo
+from sandcell.api import AskComplete, AskInspect, CreateContext, ObjectInfo, Ticket
 from sandcell.exchange import FORMS, check_variable, load_object, new_exchange_path, save_object
 from sandcell.guest.request import ApiHandler
 from sandcell.guest.upload import UploadHandler, UploadTarget
@@ -17,6 +17,7 @@ __all__ = [
     "ContextHandler",
     "ContextInterruptHandler",
     "ContextRestartHandler",
+    "ContextTicketHandler",
     "ContextsHandler",
     "InspectHandler",
     "ObjectHandler",
@@ -64,6 +65,14 @@ class ContextRestartHandler(ApiHandler):
         context = self.guest.contexts.get(context_id)
         await context.restart(who=SDK)
         self.reply(context.info())
+
+
+class ContextTicketHandler(ApiHandler):
+    """POST /v1/contexts/{id}/ticket"""
+
+    async def post(self, context_id: str) -> None:
+        count = await self.guest.contexts.get(context_id).take_ticket(SDK)
+        self.reply(Ticket(execution_count=count))
 
 
 class CompleteHandler(ApiHandler):

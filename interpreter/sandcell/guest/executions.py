@@ -50,14 +50,16 @@ class ExecutionsHandler(ApiHandler):
             await execution.interrupt(who=body.origin)
 
     def get(self) -> None:
-        self.reply([each.info() for each in self.guest.executions.list()])
+        context_id, origin = (self.get_query_argument(name, None) for name in ("context", "origin"))
+        found = self.guest.executions.list(context_id=context_id, origin=origin)
+        self.reply([each.info() for each in found])
 
 
 class ExecutionHandler(ApiHandler):
     """GET /v1/executions/{id}"""
 
     def get(self, execution_id: str) -> None:
-        self.reply(self.guest.executions.get(execution_id).info())
+        self.reply(self.guest.executions.get(execution_id).info(with_code=True))
 
 
 class ExecutionEventsHandler(ApiHandler):

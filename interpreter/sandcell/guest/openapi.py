@@ -58,6 +58,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("delete", "/v1/contexts/{id}", "End a context."),
     Operation("post", "/v1/contexts/{id}/interrupt", "Interrupt what runs in it.", api.ContextInfo),
     Operation("post", "/v1/contexts/{id}/restart", "Start its interpreter anew.", api.ContextInfo),
+    Operation("post", "/v1/contexts/{id}/ticket", "A count for a cell that runs elsewhere.", api.Ticket),
     Operation(
         "post",
         "/v1/contexts/{id}/complete",
@@ -76,7 +77,13 @@ OPERATIONS: tuple[Operation, ...] = (
         201,
     ),
     Operation("get", "/v1/contexts/{id}/objects/{name}", "A variable, in the form that it has.", BYTES),
-    Operation("get", "/v1/executions", "The runs that are known.", list[api.ExecutionInfo]),
+    Operation(
+        "get",
+        "/v1/executions",
+        "The runs that are known, oldest first.",
+        list[api.ExecutionInfo],
+        query=("context", "origin"),
+    ),
     Operation(
         "post",
         "/v1/executions",
@@ -85,7 +92,7 @@ OPERATIONS: tuple[Operation, ...] = (
         api.CreateExecution,
         query=("follow",),
     ),
-    Operation("get", "/v1/executions/{id}", "One run.", api.ExecutionInfo),
+    Operation("get", "/v1/executions/{id}", "One run, with its code.", api.ExecutionInfo),
     Operation(
         "get", "/v1/executions/{id}/events", "The events of a run.", JOURNAL, query=("cursor", "follow")
     ),

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from contextlib import aclosing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from sandcell.api import CreateExecution, ExecutionInfo, SendInput
 from sandcell.client.aio.channel import call
-from sandcell.client.aio.follow import AsyncFollower
-from sandcell.client.protocol import Request, path_of
+from sandcell.client.aio.follow import AsyncFollower, read_entries
+from sandcell.client.protocol import Cut, Request, path_of
 from sandcell.events import Ended, ErrorRaised, InputRequested, Started, Stderr, Stdout, event_of
 from sandcell.names import encode_names
 from sandcell.results import RunBuilder, RunResult
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from sandcell.client.options import Callbacks
     from sandcell.events import Event
 
-__all__ = ["AsyncExecution", "run_execution", "start_execution"]
+__all__ = ["AsyncExecution", "past_events", "run_execution", "start_execution"]
 
 _PATIENCE_S = 10.0  # what a guest may take to end a run whose time is over: interrupt, kill, tell
 
@@ -131,6 +132,8 @@ async def run_execution(
         async with aclosing(_events(follower)) as events:
             async for event in events:
                 await _add(transport, built, event)
+                if callbacks.on_event is not None:
+                    callbacks.on_event(event)
                 if isinstance(event, Started) and isinstance(body.timeout, float):
                     follower.deadline = time.monotonic() + body.timeout + _PATIENCE_S
                 await _tell(transport, run_id, event, built, callbacks)
@@ -144,6 +147,25 @@ async def run_execution(
     if check:
         result.raise_for_error()
     return result
+
+
+async def past_events(
+    transport: AsyncTransport, run_id: str, *, cursor: str | None = None
+) -> AsyncGenerator[Event]:
+    """Yield the events of a run that there are by now, all or those after `cursor`."""
+    asked = _events_of(run_id, cursor=cursor)
+    request = replace(asked, query={**asked.query, "follow": "false"})
+    answer = await transport.open(request)
+    try:
+        async with aclosing(read_entries(transport, answer)) as entries:
+            async for entry, place in entries:
+                event = event_of(entry, place.epoch)
+                if event is not None:
+                    yield event
+    except Cut as cut:
+        raise await transport.missed(str(cut), admitted=True) from cut
+    finally:
+        answer.close()
 
 
 async def _events(follower: AsyncFollower) -> AsyncGenerator[Event]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 from weakref import WeakSet
 
 from sandcell.api import ContextInfo, ExecutionInfo, OsProcess
@@ -32,11 +32,13 @@ from sandcell.names import encode_names
 from sandcell_container.spec import parse_size
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Mapping, Sequence
 
     from sandcell.client.aio.hold import AsyncHold
     from sandcell.client.aio.transport import AsyncTransport
     from sandcell.command import ExecResult, StreamName
+    from sandcell.notebook import NotebookProgress, NotebookResult, OnError
     from sandcell.results import ExecutionError, Result, RunResult
 
 __all__ = ["AsyncSandbox"]
@@ -183,6 +185,58 @@ class AsyncSandbox(AsyncHeld, AsyncProcesses, AsyncSessions, AsyncTerminals):
         """Return the contexts that there are."""
         found = await self._transport.call(Request(method="GET", path=path_of("contexts")), list[ContextInfo])
         return [AsyncContext(self._transport, each) for each in found]
+
+    async def run_notebook(
+        self,
+        source: str | os.PathLike[str],
+        out: str | os.PathLike[str] | None = None,
+        *,
+        context: AsyncContext | str | None = None,
+        fresh: bool = False,
+        cwd: str | None = None,
+        timeout: float | NotGiven | None = NOT_GIVEN,
+        on_error: OnError = "stop",
+        parameters: Mapping[str, Any] | None = None,
+        on_progress: Callable[[NotebookProgress], object] | None = None,
+        check: bool = False,
+    ) -> NotebookResult:
+        """Run the notebook in the file `source` cell by cell, write it with its outputs to `out`, and return both.
+
+        Both are files of this machine, and may be the same. The cells run as in a notebook's kernel: in the sandbox's own
+        context for its language, in `context`, or with `fresh` in an interpreter that ends with the run; those that
+        begin with `%%shell` in a session. The outputs are as JupyterLab would store them. Cells tagged `skip-execution`
+        and empty ones do not run; one tagged `raises-exception` may fail.
+
+        `timeout` is for each cell. After a cell that failed, the rest is left alone, or with `on_error="continue"` run.
+        `parameters` become a cell tagged `injected-parameters` behind the one tagged `parameters`, as with papermill.
+        `on_progress` is called before and after each cell. `out` is written as the cells end, and holds what has run by
+        then, also when this is given up or the sandbox goes. `check`: a cell that failed raises.
+
+        Raises:
+            NotFound (FILE_NOT_FOUND): there is no such notebook. (NOT_FOUND): no such context.
+            InvalidRequest: INVALID_ARGUMENT: it is no notebook, `out` cannot be written, a parameter that no cell can
+                be made of; UNKNOWN_LANGUAGE, CWD_NOT_FOUND, INVALID_NAME.
+            Failed (CODE_FAILED): with `check`; its `result` is the NotebookResult.
+        """
+        # What notebooks need takes longer to load than all the rest.
+        from sandcell.client.aio.notebook import execute_notebook
+        from sandcell.client.notebook_options import make_plan
+
+        plan = make_plan(
+            source,
+            out,
+            context=context.id if isinstance(context, AsyncContext) else context,
+            fresh=fresh,
+            cwd=cwd,
+            timeout=timeout,
+            on_error=on_error,
+            parameters=parameters,
+            on_progress=on_progress,
+        )
+        result = await execute_notebook(self, self._transport, plan)
+        if check:
+            result.raise_for_error()
+        return result
 
     # --- commands
 

@@ -9,12 +9,14 @@ import msgspec
 
 from sandcell.api import AskComplete, AskInspect, Completion, ContextInfo, Inspection, Variable, Variables
 from sandcell.client.blocking.execution import run_execution, start_execution
+from sandcell.client.checks import check_file
 from sandcell.client.objects import Encoded, decode_object, encode_object
 from sandcell.client.options import MAX_READ, Callbacks, RunOptions, make_execution, too_large_to_pull
 from sandcell.client.protocol import Request, path_of
 from sandcell_container.spec import parse_size
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable
 
     from sandcell.client.blocking.execution import Execution
@@ -150,6 +152,21 @@ class Context:
         finally:
             answer.close()
         return decode_object(name, Encoded(answer.head.headers.get("content-type", ""), b"".join(parts)))
+
+    def to_notebook(self, path: str | os.PathLike[str], *, origin: str | None = None) -> int:
+        """Write what has run here as a notebook to a file of this machine, and return how many cells it has.
+
+        One cell for each run, oldest first, with its code, what it has shown by now, its failure or interrupt, and in its
+        metadata who ran it: all, or those of one `origin`, such as "sdk". The last 200 runs of a sandbox that have ended
+        are known. What is at `path` is replaced.
+
+        Raises:
+            InvalidRequest (INVALID_ARGUMENT): it cannot be written there.
+        """
+        from sandcell.client.blocking.history import write_history  # brings nbformat
+
+        target = check_file(path, what="path")
+        return write_history(self._transport, self.id, self.language, target, origin=origin)
 
     def interrupt(self) -> None:
         """Interrupt the run that runs now, as ^C does. Nothing running is fine."""

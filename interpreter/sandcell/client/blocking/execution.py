@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from sandcell.api import CreateExecution, ExecutionInfo, SendInput
 from sandcell.client.blocking.channel import call
-from sandcell.client.blocking.follow import Follower
-from sandcell.client.protocol import Request, path_of
+from sandcell.client.blocking.follow import Follower, read_entries
+from sandcell.client.protocol import Cut, Request, path_of
 from sandcell.events import Ended, ErrorRaised, InputRequested, Started, Stderr, Stdout, event_of
 from sandcell.names import encode_names
 from sandcell.results import RunBuilder, RunResult
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from sandcell.client.options import Callbacks
     from sandcell.events import Event
 
-__all__ = ["Execution", "run_execution", "start_execution"]
+__all__ = ["Execution", "past_events", "run_execution", "start_execution"]
 
 _PATIENCE_S = 10.0  # what a guest may take to end a run whose time is over: interrupt, kill, tell
 
@@ -132,6 +133,8 @@ def run_execution(
         with closing(_events(follower)) as events:
             for event in events:
                 _add(transport, built, event)
+                if callbacks.on_event is not None:
+                    callbacks.on_event(event)
                 if isinstance(event, Started) and isinstance(body.timeout, float):
                     follower.deadline = time.monotonic() + body.timeout + _PATIENCE_S
                 _tell(transport, run_id, event, built, callbacks)
@@ -145,6 +148,23 @@ def run_execution(
     if check:
         result.raise_for_error()
     return result
+
+
+def past_events(transport: Transport, run_id: str, *, cursor: str | None = None) -> Generator[Event]:
+    """Yield the events of a run that there are by now, all or those after `cursor`."""
+    asked = _events_of(run_id, cursor=cursor)
+    request = replace(asked, query={**asked.query, "follow": "false"})
+    answer = transport.open(request)
+    try:
+        with closing(read_entries(transport, answer)) as entries:
+            for entry, place in entries:
+                event = event_of(entry, place.epoch)
+                if event is not None:
+                    yield event
+    except Cut as cut:
+        raise transport.missed(str(cut), admitted=True) from cut
+    finally:
+        answer.close()
 
 
 def _events(follower: Follower) -> Generator[Event]:

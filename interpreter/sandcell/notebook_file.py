@@ -1,0 +1,128 @@
+"""Notebooks in files of this machine: read in any version of the format, written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import nbformat
+
+from sandcell.client.local_file import Replacement
+from sandcell_container.errors import ErrorCode, error
+
+if TYPE_CHECKING:
+    from sandcell.notebook import Notebook
+
+__all__ = ["NotebookFile", "check_target", "read_notebook", "write_notebook"]
+
+_SPARE = 10  # how many times as long as the last writing took, before a half-done notebook is written again
+
+
+def read_notebook(path: str | os.PathLike[str]) -> Notebook:
+    """Return the notebook in a file, in version 4 of the format, each cell with an id where the version has them.
+
+    Raises:
+        NotFound (FILE_NOT_FOUND): there is no such file.
+        InvalidRequest (INVALID_ARGUMENT): it cannot be read, or holds no notebook.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        return _parse(text)
+    except FileNotFoundError:
+        what = f"there is no notebook {os.fspath(path)}"
+        raise error(ErrorCode.FILE_NOT_FOUND, what, hint="a path on this machine") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, nbformat.ValidationError) as problem:
+        first = str(problem).partition("\n")[0]
+        what = f"{os.fspath(path)} cannot be read as a notebook: {first}"
+        raise error(ErrorCode.INVALID_ARGUMENT, what, hint="a file that Jupyter wrote") from problem
+
+
+def write_notebook(notebook: Notebook, path: str | os.PathLike[str]) -> None:
+    """Write a notebook, in the place of what is there.
+
+    Raises:
+        InvalidRequest (INVALID_ARGUMENT): it cannot be written there.
+    """
+    data = _encode(notebook)
+    try:
+        replacement = Replacement(os.fspath(path))
+        try:
+            replacement.write(data)
+            replacement.keep()
+        finally:
+            replacement.drop()
+    except OSError as problem:
+        raise _unwritable(path, problem.strerror or "no reason given") from problem
+
+
+def check_target(path: str | os.PathLike[str]) -> None:
+    """Refuse before the cells have run what could not be written after them. Raises as `write_notebook`."""
+    target = Path(path)
+    if target.is_dir() or not target.parent.is_dir():
+        raise _unwritable(path, "it is a folder, or its folder is not there")
+
+
+class NotebookFile:
+    """Where a notebook goes that is still being run: `save` writes it, `save_soon` only where that is cheap.
+
+    With no `path` it goes nowhere. `save_cost` is how many seconds the last writing took.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None) -> None:
+        self._path = path
+        self.save_cost = 0.0
+        self._saved_at = float("-inf")
+
+    def save_soon(self, notebook: Notebook) -> None:
+        """Write it, unless that would take more than a tenth of the time: what is lost to a crash is little then."""
+        if time.monotonic() - self._saved_at >= _SPARE * self.save_cost:
+            self.save(notebook)
+
+    def save(self, notebook: Notebook) -> None:
+        if self._path is None:
+            return
+        began = time.monotonic()
+        write_notebook(notebook, self._path)
+        self._saved_at = time.monotonic()
+        self.save_cost = self._saved_at - began
+
+
+def _parse(text: str) -> Notebook:
+    raw: Any = json.loads(text)
+    if not isinstance(raw, dict):
+        raise TypeError("it is no JSON object")
+    held = cast("dict[str, Any]", raw)
+    if held.get("nbformat") == 4:
+        _fill_in(held)
+    read: Any = nbformat.reads(json.dumps(held), as_version=4)  # type: ignore[no-untyped-call]  # it has no annotations
+    nbformat.validate(read)
+    return cast("Notebook", read)
+
+
+def _fill_in(notebook: dict[str, Any]) -> None:
+    """Give cells the ids that version 4.5 wants of them: many tools leave them out, and nbformat warns of each."""
+    if notebook.get("nbformat_minor", 0) < 5:
+        return
+    taken = {cell.get("id") for cell in notebook["cells"]}
+    free = (f"cell-{number}" for number in range(2 * len(notebook["cells"]) + 1))
+    for cell in notebook["cells"]:
+        if "id" not in cell:
+            cell["id"] = next(each for each in free if each not in taken)
+
+
+def _encode(notebook: Notebook) -> bytes:
+    node: Any = nbformat.from_dict(notebook)  # type: ignore[no-untyped-call]  # likewise
+    text = cast("str", nbformat.writes(node))  # type: ignore[no-untyped-call]  # likewise
+    whole = text if text.endswith("\n") else f"{text}\n"
+    return whole.encode(errors="backslashreplace")  # half a character becomes its escape, as it was in JSON
+
+
+def _unwritable(path: str | os.PathLike[str], why: str) -> Exception:
+    return error(
+        ErrorCode.INVALID_ARGUMENT,
+        f"cannot write {os.fspath(path)}: {why}",
+        hint="a file that may be written, in a folder that exists",
+    )
