@@ -39,14 +39,13 @@ CELLS = [
 ]
 
 
-def _write(path: Path, *cells: Any) -> Path:
+def _write(path: Path, *cells: str | tuple[str, list[str]]) -> Path:
     """Write a notebook of code cells: sources, or sources with their tags."""
-    made = formats.v4
-    pairs = [(cell, []) if isinstance(cell, str) else cell for cell in cells]
-    cells_made = [
-        made.new_code_cell(source, metadata={"tags": tags} if tags else {}) for source, tags in pairs
-    ]
-    formats.write(made.new_notebook(cells=cells_made), path)
+    notebook = formats.v4.new_notebook()
+    for cell in cells:
+        source, metadata = (cell, {}) if isinstance(cell, str) else (cell[0], {"tags": cell[1]})
+        notebook.cells.append(formats.v4.new_code_cell(source, metadata=metadata))
+    formats.write(notebook, path)
     return path
 
 
