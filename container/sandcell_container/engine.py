@@ -54,6 +54,7 @@ class Deadlines:
     end: float = 10.0  # of what was killed: only a stuck kernel needs them
     call: float = 60.0  # one request to an engine that is another program
     probe: float = 5.0  # the same, where nothing more than an answer is wanted
+    build: float = 1800.0  # of an image or environment: each step of the one, all of the other
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -176,9 +176,6 @@ def test_a_context_may_have_a_memory_limit_in_text() -> None:
         {"dns": ["192.0.2.1"]},
         {"read_only": True},
         {"runtime": "runsc"},
-        {"packages": ["pandas"]},
-        {"apt": ["graphviz"]},
-        {"preset": "data"},
     ],
 )
 def test_an_engine_without_containers_refuses_what_it_cannot_do(engine: str, options: dict[str, Any]) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections import deque
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import docker
 import docker.errors
 
+from sandcell_container.engine import Deadlines
 from sandcell_container.engines.docker_daemon import RUNTIME_IMAGE, open_client
 from sandcell_container.engines.docker_image import (
     VERSION,
@@ -23,10 +21,11 @@ from sandcell_container.engines.docker_image import (
 from sandcell_container.engines.image_context import image_files, own_version, pack_context
 from sandcell_container.engines.image_recipe import recipe_of
 from sandcell_container.errors import ErrorCode, SandcellError, error
+from sandcell_container.named_lock import named_lock
 
 if TYPE_CHECKING:
     import io
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable
     from pathlib import Path
 
     from sandcell_container.engines.docker_daemon import Daemon
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Workshop", "build_image", "image_for"]
 
-_TIMEOUT = 1800.0  # seconds that a step of a build may be silent
+_TIMEOUT = Deadlines().build  # that a step may be silent
 _LINES_SHOWN = 50
 
 
@@ -100,7 +99,7 @@ def _derive(
     Several programs that want the same at once build it once.
     """
     tag, settings = recipe.tag(base), workshop.settings
-    with _locked(workshop.locks, tag):
+    with named_lock(workshop.locks, tag.replace(":", "-")):
         try:
             return str(find_image(client, tag).id)
         except docker.errors.ImageNotFound:
@@ -149,14 +148,3 @@ def _failed(tag: str, problem: str, last: deque[str]) -> SandcellError:
         hint="details['words'] has the last lines of the build",
         details={"words": "\n".join(last)},
     )
-
-
-@contextmanager
-def _locked(folder: Path, name: str) -> Generator[None]:
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    lock = os.open(folder / name.replace(":", "-"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)

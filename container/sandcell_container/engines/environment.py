@@ -33,7 +33,8 @@ _QUERY_TIMEOUT = 20.0  # seconds; a cold start of an interpreter on a slow disk
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PythonEnvironment:
     """One Python environment of this machine. `executable` is the base interpreter's real path, `packages` the
-    folder of packages below the prefix of a venv, `site_dirs` where packages are installed, existing ones only."""
+    folder of packages below the prefix of a venv, `site_dirs` where packages are installed, existing ones only, `below`
+    the prefixes of environments that it was made above."""
 
     executable: str
     prefix: str
@@ -41,10 +42,12 @@ class PythonEnvironment:
     packages: str
     site_dirs: tuple[str, ...]
     version: str
+    below: tuple[str, ...] = ()
 
     @classmethod
     def from_facts(cls, facts: dict[str, Any]) -> PythonEnvironment:
-        fields: dict[str, Any] = {**facts, "site_dirs": tuple(facts["site_dirs"])}
+        lists = {name: tuple(facts.get(name, ())) for name in ("site_dirs", "below")}
+        fields: dict[str, Any] = {**facts, **lists}
         return cls(**fields)
 
     def facts(self) -> dict[str, Any]:
@@ -54,7 +57,7 @@ class PythonEnvironment:
     @property
     def roots(self) -> list[str]:
         """The folders that hold it, by the names it goes by and by their real ones."""
-        named = [self.prefix, self.base_prefix, *self.site_dirs]
+        named = [self.prefix, *self.below, self.base_prefix, *self.site_dirs]
         return [*named, *(os.path.realpath(folder) for folder in named), _prefix_of(self.executable)]
 
 
@@ -163,7 +166,7 @@ def base_environment(
     shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
     path = (
         f"{venv}/bin",
-        f"{environment.prefix}/bin",
+        *(f"{prefix}/bin" for prefix in (environment.prefix, *environment.below)),
         "/usr/local/bin",
         "/usr/bin",
         "/bin",

@@ -13,8 +13,9 @@ from sandcell_container.cgroup import Usage, read_usage
 from sandcell_container.engine import Updated
 from sandcell_container.engines.cgroups import find_parents, limit_group, plan_group, read_file
 from sandcell_container.engines.environment import PythonEnvironment, calling_environment, query_environment
+from sandcell_container.engines.image_recipe import Recipe, recipe_of
 from sandcell_container.engines.limits import check_strict, shortfalls
-from sandcell_container.engines.partial import PartialEngine
+from sandcell_container.engines.partial import PartialEngine, unsupported
 from sandcell_container.engines.sandbox_host import SandboxHost
 from sandcell_container.engines.snapshots import Snapshots
 from sandcell_container.errors import ErrorCode, error
@@ -58,6 +59,8 @@ class HostedEngine(PartialEngine):
         """Prepare the files of a sandbox, those that user code can write only where it never ran, and say what to start."""
 
     def create(self, spec: SandboxSpec) -> Record:
+        if self._recipe(spec).packages:
+            self._environment_of(spec)  # before the time of its start begins to count
         return self._host.create(spec)
 
     def start(self, sandbox_id: str) -> Record:
@@ -141,16 +144,56 @@ class HostedEngine(PartialEngine):
         if entry.spec.image is not None:
             facts = self._snapshots.restore(entry.spec.image, entry.folder, owner=entry.uid)
             return Furniture(_known(facts), has_files=True)
-        asked = entry.spec.python
-        return Furniture(query_environment(asked) if asked else self._calling, has_files=False)
+        return Furniture(self._environment_of(entry.spec), has_files=False)
+
+    def _environment_of(self, spec: SandboxSpec) -> PythonEnvironment:
+        """Return what `spec` asks for, made where it is not there yet. Errors: those of `DerivedEnvironments.obtain`."""
+        base = query_environment(spec.python) if spec.python else self._calling
+        packages = self._recipe(spec).packages
+        if not packages:
+            return base
+        from sandcell_container.engines.derived_environments import DerivedEnvironments
+
+        place = self._settings.state / "environments"
+        return DerivedEnvironments(place, self._settings.images).obtain(base, packages)
+
+    def _recipe(self, spec: SandboxSpec) -> Recipe:
+        """Return what is to be put in.
+
+        Raises:
+            InvalidRequest (UNSUPPORTED): it cannot be put in here.
+        """
+        recipe = recipe_of(spec.packages, spec.apt, spec.preset)
+        if recipe.apt:
+            raise unsupported(
+                self.name,
+                f"install Debian packages ({', '.join(recipe.apt)})",
+                hint="what this machine has in /usr is there: install them on it, "
+                'or choose engine="docker" or "podman"',
+            )
+        if recipe.packages and spec.image is not None:
+            raise unsupported(
+                self.name,
+                "add packages to a snapshot",
+                hint="snapshot a sandbox that was created with them",
+            )
+        if closed := [each for each in recipe.packages if "@" in each or "/" in each]:
+            raise unsupported(
+                self.name,
+                f"install {closed[0][:80]!r}, which may have to be built",
+                hint='name a package of the index, or choose engine="docker" or "podman"',
+            )
+        return recipe
 
 
 def _known(facts: dict[str, Any]) -> PythonEnvironment:
     environment = PythonEnvironment.from_facts(facts)
-    if not os.path.exists(environment.executable):
+    for path in (environment.executable, environment.prefix):
+        if os.path.exists(path):
+            continue
         raise error(
             ErrorCode.START_FAILED,
-            f"the Python that the sandbox was made with is gone: {environment.executable}",
+            f"the Python that the sandbox was made with is gone: {path}",
             hint="its files are kept; install that Python again, or copy them to a new sandbox",
         )
     return environment

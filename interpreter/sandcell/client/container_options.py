@@ -24,9 +24,6 @@ CONTAINER_OPTIONS = (
     "dns",
     "read_only",
     "runtime",
-    "packages",
-    "apt",
-    "preset",
 )
 """Those that an engine without containers refuses, by the names of the fields of a spec."""
 
@@ -34,7 +31,6 @@ _WITH_CONTAINERS = ("docker", "podman")
 _HINTS = {
     "mounts": "upload the files: sandbox.files",
     "publish": "expose the port: sandbox.ports",
-    "packages": "install into the environment that python= names",
 }
 _HOSTNAME = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*", re.ASCII)
 _PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+:~=<>!,;\[\]@/ \"'()*&^%-]*", re.ASCII)

@@ -65,7 +65,7 @@ class Held:
         ports on the loopback, 8000 or "8080:80". `read_only`: user code writes to memory alone, in `/workspace`, its
         home and `/tmp`. `dns`, `hostname`, and `runtime`, what runs a container. What an engine cannot do it refuses.
         `packages` of Python, `apt` packages of Debian and a `preset` ("node", "build", "data", "full") are put into an
-        image of their own, built once for all who ask for the same.
+        image (engine `local`: an environment, without `apt`) of their own, built once for all who ask for the same.
         `python`: the interpreter whose environment user code gets, by default this one. `default_timeout` for
         runs and commands, `idle_timeout`, `start_timeout` in seconds. `on_release`: what becomes of it when its owner
         closes it or dies: "remove", "stop" or "keep".
