@@ -70,7 +70,9 @@ def check_bytes_as_text(given: object, *, what: str, code: ErrorCode = ErrorCode
 
 def check_file(given: object, *, what: str) -> str:
     """Return the path of a file of this machine, else raise INVALID_ARGUMENT."""
-    path: object = os.fspath(cast("os.PathLike[str]", given)) if isinstance(given, str | os.PathLike) else None
+    path: object = (
+        os.fspath(cast("os.PathLike[str]", given)) if isinstance(given, str | os.PathLike) else None
+    )
     if not isinstance(path, str) or not path or "\0" in path:
         raise wrong(what, f"= {given!r} is no path", hint="of a file on this machine")
     return path

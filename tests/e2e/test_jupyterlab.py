@@ -1,0 +1,211 @@
+"""A person at a real JupyterLab in a real Chromium. Each step leaves a picture in build/pictures."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import Browser, expect
+from tests.e2e.lab import CHROMIUM, PATIENCE_S, JupyterLab, Window, jupyterlab, open_browser
+
+from sandcell import Sandbox
+from sandcell_kernel.install import KERNEL_NAME
+from sandcell_kernel.install import kernelspec as kernelspec_of
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+pytestmark = [pytest.mark.usefixtures("kernelspec"), pytest.mark.timeout(180)]
+
+_PICTURES = Path(__file__).parents[2] / "build" / "pictures"
+_SHARED = "shared-sandbox"
+
+
+@pytest.fixture(scope="module")
+def lab(kernelspec: None, tmp_path_factory: pytest.TempPathFactory) -> Generator[JupyterLab]:
+    if CHROMIUM is None:
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)("Chromium is not on this machine")
+    folder = tmp_path_factory.mktemp("lab")
+    _install_shared(folder / "data_dir" / "kernels" / f"{KERNEL_NAME}-shared")
+    with jupyterlab(folder) as server:
+        yield server
+
+
+def _install_shared(folder: Path) -> None:
+    """A kernel whose notebooks all work in one sandbox, as docs/kernel.md says."""
+    folder.mkdir(parents=True)
+    shared = kernelspec_of(sys.executable)
+    shared |= {"display_name": "Shared (Sandcell)", "env": {"SANDCELL_SANDBOX": _SHARED}}
+    (folder / "kernel.json").write_text(json.dumps(shared))
+
+
+@pytest.fixture(scope="module")
+def browser(lab: JupyterLab) -> Generator[Browser]:
+    with open_browser() as opened:
+        yield opened
+
+
+@pytest.fixture
+def window(browser: Browser, lab: JupyterLab) -> Generator[Window]:
+    """A window of a person who has never been here; its kernels end with it."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    yield Window(context.new_page(), lab, _PICTURES)
+    context.close()
+    lab.end_kernels()
+
+
+def test_the_launcher_offers_the_kernel_with_its_logo(window: Window) -> None:
+    card = window.show_launcher().filter(has_text="Python (Sandcell)").first
+    expect(card).to_be_visible()
+    logo = card.locator("img")
+    assert KERNEL_NAME in (logo.get_attribute("src") or "")
+    assert logo.evaluate("image => image.complete && image.naturalWidth > 0")
+    window.photograph("launcher")
+
+
+def test_cells_run_elsewhere_and_show_what_they_print_and_plot(window: Window) -> None:
+    window.lab.write(
+        "plot.ipynb",
+        [
+            "import os\nprint(os.getcwd(), 6 * 7)",
+            "import matplotlib.pyplot as plt\nplt.plot([1, 3, 2]);",
+            "import pandas as pd\npd.DataFrame({'a': [1, 2]})",
+            "1 / 0",
+        ],
+        kernel=KERNEL_NAME,
+    )
+    notebook = window.open("plot.ipynb")
+    notebook.run(0, 4)
+    notebook.expect_output(0, "/workspace 42")
+    picture = notebook.output(1).locator("img")
+    expect(picture).to_have_count(1, timeout=PATIENCE_S * 1000)
+    assert picture.evaluate("image => image.naturalWidth") > 300
+    expect(notebook.output(2).locator("table")).to_be_visible(timeout=PATIENCE_S * 1000)
+    notebook.expect_output(3, "ZeroDivisionError")
+    for index in range(4):
+        notebook.expect_count(index, index + 1)
+    window.photograph("plot")
+
+
+def test_a_widget_moves_what_is_in_the_sandbox(window: Window) -> None:
+    window.lab.write(
+        "widget.ipynb",
+        [
+            """import os, ipywidgets as widgets
+slider, label = widgets.IntSlider(), widgets.Label()
+slider.observe(lambda change: setattr(label, 'value', f'{os.getcwd()} {change.new}'), 'value')
+widgets.VBox([slider, label])"""
+        ],
+        kernel=KERNEL_NAME,
+    )
+    notebook = window.open("widget.ipynb")
+    notebook.run(0)
+    handle = notebook.output(0).locator(".noUi-handle")
+    handle.focus(timeout=PATIENCE_S * 1000)
+    for _ in range(3):
+        window.page.keyboard.press("ArrowRight")
+    notebook.expect_output(0, "/workspace 3")
+    window.photograph("widget")
+
+
+def test_completion_offers_what_the_sandbox_knows(window: Window) -> None:
+    window.lab.write("complete.ipynb", ["fruit_basket = 3", ""], kernel=KERNEL_NAME)
+    notebook = window.open("complete.ipynb")
+    notebook.run(0)
+    notebook.expect_count(0, 1)
+    notebook.type(1, "fruit_basket.bit_")
+    window.page.keyboard.press("Tab")
+    offered = window.page.locator(".jp-Completer-list")
+    expect(offered).to_contain_text("bit_count")
+    window.photograph("completion")
+    offered.get_by_text("bit_length").click()
+    expect(notebook.cell(1).locator(".cm-content")).to_have_text("fruit_basket.bit_length")
+
+
+def test_input_is_asked_for_in_the_cell(window: Window) -> None:
+    window.lab.write("input.ipynb", ["name = input('Who? ')\nprint('Hello', name)"], kernel=KERNEL_NAME)
+    notebook = window.open("input.ipynb")
+    notebook.run(0)
+    box = notebook.output(0).locator("input.jp-Stdin-input")
+    box.fill("Ada")
+    window.photograph("input")
+    box.press("Enter")
+    notebook.expect_output(0, "Hello Ada")
+
+
+def test_a_cell_is_interrupted_and_its_state_lives_on(window: Window) -> None:
+    window.lab.write(
+        "interrupt.ipynb",
+        ["kept = 5\nprint('begun')\nimport time; time.sleep(600)", "kept"],
+        kernel=KERNEL_NAME,
+    )
+    notebook = window.open("interrupt.ipynb")
+    notebook.run(0)
+    notebook.expect_output(0, "begun")
+    window.choose("Kernel", "Interrupt Kernel")
+    notebook.expect_output(0, "KeyboardInterrupt")
+    window.photograph("interrupt")
+    notebook.run(1)
+    notebook.expect_output(1, "5")
+
+
+def test_a_restart_forgets_variables(window: Window) -> None:
+    window.lab.write("restart.ipynb", ["print('x' in globals())\nx = 1"], kernel=KERNEL_NAME)
+    notebook = window.open("restart.ipynb")
+    for _ in range(2):
+        notebook.run(0)
+        notebook.expect_output(0, "False")
+        notebook.expect_count(0, 1)
+        window.choose("Kernel", "Restart Kernel and Clear Outputs")
+        window.confirm("Restart")
+        expect(notebook.output(0)).to_be_empty()
+        notebook.await_kernel()
+    window.photograph("restart")
+
+
+def test_a_page_reloaded_in_the_middle_of_a_cell_shows_the_rest(window: Window) -> None:
+    window.lab.write(
+        "reload.ipynb",
+        [
+            "import os, time\nprint('begun')\nwhile not os.path.exists('go'):\n    time.sleep(0.05)",
+            "print('still here')",
+        ],
+        kernel=f"{KERNEL_NAME}-shared",
+    )
+    with Sandbox.create(engine="local", name=_SHARED) as agent:
+        notebook = window.open("reload.ipynb")
+        notebook.run(0)
+        notebook.expect_output(0, "begun")
+        window.choose("File", "Save Notebook")
+        window.page.reload()
+        notebook.await_kernel("Busy|Unknown")  # it cannot be asked while it is busy
+        window.photograph("reload-in-the-middle")
+        agent.files.write("/workspace/go", b"")
+        notebook.await_kernel()
+        notebook.run(1)
+        notebook.expect_output(1, "still here")
+        notebook.expect_count(1, 2)
+
+
+def test_two_notebooks_and_an_agent_share_a_sandbox(window: Window, browser: Browser) -> None:
+    for name in ("one", "two"):
+        window.lab.write(
+            f"{name}.ipynb", ["x = 41", "x + 1", "open('note.txt').read()"], kernel=f"{KERNEL_NAME}-shared"
+        )
+    with Sandbox.create(engine="local", name=_SHARED) as agent:
+        notebook = window.open("one.ipynb")
+        notebook.run(0)
+        notebook.expect_count(0, 1)
+        agent.files.write("/workspace/note.txt", b"from the agent")
+        other = Window(window.page.context.new_page(), window.lab, _PICTURES)
+        second = other.open("two.ipynb")
+        second.run(1, 2)
+        second.expect_output(1, "42")
+        second.expect_output(2, "from the agent")
+        other.photograph("two-notebooks")
+        window.lab.end_kernels()
+        assert agent.run_code("6 * 7").value == 42
