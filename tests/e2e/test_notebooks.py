@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import html
+import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -32,6 +33,7 @@ def environment(tmp_path: Path) -> Generator[dict[str, str]]:
         yield {
             **os.environ,
             "JUPYTER_PATH": str(tmp_path / "prefix" / "share" / "jupyter"),
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "SANDCELL_ENGINE": "local",
             "SANDCELL_STATE_DIR": state,
             "SECRET_OF_THE_HOST": "for nobody else",
@@ -63,6 +65,40 @@ def _to_html(notebook: Path, environment: dict[str, str], folder: Path) -> str:
     return html.unescape((folder / notebook.with_suffix(".html").name).read_text())
 
 
+class Executed:
+    """A notebook that has run, and what its cells show, by their ids."""
+
+    def __init__(self, path: Path) -> None:
+        cells: list[dict[str, Any]] = json.loads(path.read_text())["cells"]
+        self._cells = {cell["id"]: cell for cell in cells if cell["cell_type"] == "code"}
+
+    @property
+    def failed(self) -> list[str]:
+        """The ids of cells that ended in an error."""
+        return [name for name, cell in self._cells.items() if "ename" in str(cell["outputs"])]
+
+    def text(self, name: str) -> str:
+        """What a cell wrote, and the text of what it shows."""
+        outputs = self._cells[name]["outputs"]
+        parts = [each.get("text") or each.get("data", {}).get("text/plain", []) for each in outputs]
+        return "".join("".join(part) for part in parts)
+
+    def shown(self, name: str, mime: str) -> list[str]:
+        """What a cell shows in a format."""
+        bundles = [each.get("data", {}) for each in self._cells[name]["outputs"]]
+        return ["".join(data[mime]) for data in bundles if mime in data]
+
+    def pictures(self, name: str) -> list[bytes]:
+        return [base64.b64decode(each) for each in self.shown(name, "image/png")]
+
+
+def _executed(name: str, environment: dict[str, str], folder: Path) -> Executed:
+    """Run a notebook as its reader would: on this machine, with the kernel that it names."""
+    options = ["--log-level=ERROR", "--to=notebook", "--execute", f"--output-dir={folder}"]
+    _run(["-m", "nbconvert", *options, str(NOTEBOOKS / f"{name}.ipynb")], environment, folder)
+    return Executed(folder / f"{name}.ipynb")
+
+
 @pytest.mark.short
 def test_the_quickstart_shows_plots_tables_and_no_home_of_the_host(
     environment: dict[str, str], tmp_path: Path
@@ -77,6 +113,74 @@ def test_the_quickstart_shows_plots_tables_and_no_home_of_the_host(
     assert "3 of 3: the heaviest" in shown  # the display was updated in place
     assert "1 of 3: the heaviest" not in shown
     assert "KeyError" in shown
+
+
+def test_plots_and_tables_come_out_of_the_sandbox(environment: dict[str, str], tmp_path: Path) -> None:
+    out = tmp_path / "out.ipynb"
+    _run(
+        ["-m", "sandcell", "run", str(NOTEBOOKS / "plots-and-tables.ipynb"), f"--out={out}"],
+        environment,
+        tmp_path,
+    )
+    ran = Executed(out)
+    assert ran.failed == []
+    assert "333 penguins of 3 species on 3 islands" in ran.text("setup")
+    (styled,) = ran.shown("table", "text/html")
+    assert "<caption>Means of 333 penguins</caption>" in styled
+    for name in ("scatter", "shares", "map", "live"):
+        (picture,) = ran.pictures(name)  # one each, also where it was drawn again and again
+        assert picture.startswith(PNG), name
+        assert len(picture) > 10_000, name
+    assert "all                                   -0.082" in ran.text("slopes")
+    assert ran.shown("formula", "text/latex")[0].startswith("$\\displaystyle r =")
+    assert "<b>0.87</b>" in ran.shown("formula", "text/html")[0]
+    assert ran.shown("svg", "image/svg+xml")[0].startswith("<svg")
+
+
+def test_shell_and_processes(environment: dict[str, str], tmp_path: Path) -> None:
+    ran = _executed("shell-and-processes", environment, tmp_path)
+    assert ran.failed == []
+    assert ran.text("exec").split() == ["152", "Adelie", "124", "Gentoo", "68", "Chinstrap"]
+    assert "a name; with $(everything) 'in' it" in ran.text("words")
+    assert ran.text("fails") == "(False, 3, 'no walrus here\\n')"
+    assert "169 biscoe.csv" in ran.text("session")
+    assert "/workspace/islands" in ran.text("session-info")
+    assert "Adelie,Dream" in ran.text("server")
+    assert "GET /dream.csv" in ran.text("log")
+    assert ran.text("follow").endswith("('exited', 4)")
+    assert "killed" in ran.text("kill")
+    assert ">>> sum(len(f) for _, _, f in os.walk('.'))\n5\n" in ran.text("terminal")
+    assert ran.text("end") == "'removed'"
+
+
+def test_a_long_running_job_goes_on_without_anybody(environment: dict[str, str], tmp_path: Path) -> None:
+    ran = _executed("long-running-job", environment, tmp_path)
+    assert ran.failed == []
+    assert "the first round says: 50.26 g" in ran.text("look")
+    assert ran.text("away") == "True"  # no line twice, none left out
+    assert ran.text("end").startswith("('killed', 15")
+    assert ran.text("again").startswith("taken up after round ")
+    assert ran.text("again").endswith("('exited', 0)")
+    assert ran.text("limit") == "1 MemoryError\n"
+    (picture,) = ran.pictures("result")
+    assert picture.startswith(PNG)
+
+
+def test_an_agent_and_a_notebook_share_a_sandbox(environment: dict[str, str], tmp_path: Path) -> None:
+    ran = _executed("agent-and-notebook", environment, tmp_path)
+    assert ran.failed == []
+    assert [line.split()[0] for line in ran.text("agent").splitlines()] == ["ok", "failed", "ok"]
+    assert ran.text("person") == "longest flippers: Gentoo, 217.2 mm\n\n"
+    assert "longest: str" in ran.text("back")
+    assert "Gentoo it is" in ran.text("back")
+    assert ran.text("leave") == "'running'"
+    assert ran.text("report").count("'ok ") == 8
+    assert ran.pictures("picture")[0].startswith(PNG)
+    assert "result text/plain  146" in ran.text("diff")
+    assert [line.split()[1] for line in ran.text("history").splitlines()[:5]] == ["sdk"] * 3 + [
+        "notebook",
+        "sdk",
+    ]
 
 
 def test_the_agent_script_says_what_it_found(environment: dict[str, str], tmp_path: Path) -> None:
