@@ -43,8 +43,8 @@ class JupyterLab:
 
     def write(self, name: str, cells: Iterable[str], *, kernel: str) -> None:
         """Put a notebook into the folder."""
-        usual = {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": []}
-        notebook = {
+        usual: dict[str, Any] = {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": []}
+        notebook: dict[str, Any] = {
             "cells": [{**usual, "id": f"cell-{place}", "source": code} for place, code in enumerate(cells)],
             "metadata": {"kernelspec": {"name": kernel, "display_name": kernel, "language": "python"}},
             "nbformat": 4,
