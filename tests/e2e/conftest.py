@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -87,12 +87,11 @@ def guest(sandbox: Sandbox) -> GuestProcess:
     return GuestProcess(sandbox)
 
 
-class Place:
-    """An engine with containers, and its daemon. `client` is the tests' own way to it."""
+class EnginePlace:
+    """An engine, by its name."""
 
-    def __init__(self, name: str, client: docker.DockerClient) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self.client = client
 
     @property
     def engine(self) -> Engine:
@@ -102,15 +101,22 @@ class Place:
         options["engine"] = self.name
         return Sandbox.create(image, **options)
 
+
+class Place(EnginePlace):
+    """An engine with containers, and its daemon. `client` is the tests' own way to it."""
+
+    def __init__(self, name: str, client: docker.DockerClient) -> None:
+        super().__init__(name)
+        self.client = client
+
     def containers(self, sandbox_id: str) -> list[Container]:
         return self.client.containers.list(all=True, filters={"label": f"sandcell.id={sandbox_id}"})
 
 
-@pytest.fixture(scope="module", params=["docker", "podman"])
-def place(request: pytest.FixtureRequest) -> Generator[Place]:
-    """Docker, then Podman. Their daemons, each with the runtime image, are named by SANDCELL_TEST_DOCKER_HOST and
-    SANDCELL_TEST_PODMAN_HOST; where CI=true the absence of one is a failure."""
-    name: str = request.param
+@contextmanager
+def open_place(name: str) -> Generator[Place]:
+    """Find the daemon of Docker or Podman, with the runtime image, that SANDCELL_TEST_DOCKER_HOST or
+    SANDCELL_TEST_PODMAN_HOST names; where CI=true the absence of one is a failure."""
     variable = f"SANDCELL_TEST_{name.upper()}_HOST"
     host = os.environ.get(variable, "")
     if not host:
@@ -121,6 +127,26 @@ def place(request: pytest.FixtureRequest) -> Generator[Place]:
         the_host().close()  # an engine looks for its daemon once
         yield Place(name, client)
         the_host().close()
+
+
+@pytest.fixture(scope="module", params=["docker", "podman"])
+def place(request: pytest.FixtureRequest) -> Generator[Place]:
+    """Docker, then Podman."""
+    with open_place(request.param) as found:
+        yield found
+
+
+@pytest.fixture(
+    scope="module",
+    params=["local", *(pytest.param(name, marks=pytest.mark.docker) for name in ("docker", "podman"))],
+)
+def any_place(request: pytest.FixtureRequest) -> Generator[EnginePlace]:
+    """Each engine that isolates."""
+    if request.param == "local":
+        yield EnginePlace("local")
+        return
+    with open_place(request.param) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

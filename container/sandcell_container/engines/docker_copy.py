@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sandcell_container.errors import ErrorCode, SandcellError, error
+from sandcell_container.engines.copy_failure import MOST_SAID, failure_of_copy, not_running
 from sandcell_container.guest import archive as archive_program
 
 if TYPE_CHECKING:
@@ -21,16 +21,9 @@ __all__ = ["copy_in", "copy_out"]
 _USER = "user"  # Source: container/image/Dockerfile
 _PYTHON = ("/usr/bin/python3", "-I", "-S", "-c")
 _TEXT = Path(archive_program.__file__).read_text()
-_CODES = {
-    "FileNotFoundError": ErrorCode.FILE_NOT_FOUND,
-    "NotADirectoryError": ErrorCode.NOT_A_DIRECTORY,
-    "PermissionError": ErrorCode.PERMISSION_DENIED,
-    "Refused": ErrorCode.INVALID_PATH,
-}
 _HEAD = struct.Struct(">BxxxI")  # Source: Engine API, "Attach to a container", stream format
 _STDOUT = 1
 _PIECE = 2**16
-_MOST_SAID = 4096
 
 
 def copy_in(container: Container, path: str, archive: Iterable[bytes]) -> None:
@@ -87,12 +80,12 @@ class _Program:
                 if stream == _STDOUT:
                     yield data
                 else:
-                    self._said = (self._said + data)[:_MOST_SAID]
+                    self._said = (self._said + data)[:MOST_SAID]
 
     def check(self, path: str) -> None:
         """Raise what it says where it has failed."""
         if self._api.exec_inspect(self._exec_id)["ExitCode"]:
-            raise _failure(path, self._said.decode(errors="replace").strip())
+            raise failure_of_copy(path, self._said)
 
     def _read(self, size: int) -> bytes:
         """Return `size` bytes, or none where there are no more."""
@@ -108,9 +101,7 @@ class _Program:
 @contextmanager
 def _running(container: Container, verb: str, path: str) -> Generator[_Program]:
     if container.status != "running":
-        raise error(
-            ErrorCode.BUSY, "the sandbox does not run, so nothing can be copied", hint="start it first"
-        )
+        raise not_running()
     api: Any = container.client.api if container.client else None
     made = api.exec_create(container.id, [*_PYTHON, _TEXT, verb, path], user=_USER, stdin=True)
     reader = api.exec_start(made["Id"], socket=True)
@@ -119,9 +110,3 @@ def _running(container: Container, verb: str, path: str) -> Generator[_Program]:
     finally:
         reader._sock.close()
         reader.close()
-
-
-def _failure(path: str, said: str) -> SandcellError:
-    kind, _, text = said.partition(": ")
-    code = ErrorCode.NO_SPACE if "No space left" in text else _CODES.get(kind, ErrorCode.INVALID_ARGUMENT)
-    return error(code, f"{path[:80]!r} cannot be copied: {text[:300] or said[:300]}", hint="see the message")

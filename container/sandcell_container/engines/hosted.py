@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sandcell_container.cgroup import Usage, read_usage
 from sandcell_container.engine import Updated
 from sandcell_container.engines.cgroups import find_parents, limit_group, plan_group, read_file
+from sandcell_container.engines.copy_failure import not_running
 from sandcell_container.engines.environment import PythonEnvironment, calling_environment, query_environment
 from sandcell_container.engines.image_recipe import Recipe, recipe_of
 from sandcell_container.engines.limits import check_strict, shortfalls
@@ -22,14 +23,16 @@ from sandcell_container.errors import ErrorCode, error
 from sandcell_container.usage import Amount, Stats
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from sandcell_container.cgroup import ControlGroup
     from sandcell_container.end import End
     from sandcell_container.engine import Probe, Pruned, Record, Snapshot
     from sandcell_container.engines.cgroups import Parents
+    from sandcell_container.engines.hosted_copy import Inside
     from sandcell_container.engines.sandbox_host import Blueprint
     from sandcell_container.engines.settings import EngineSettings
+    from sandcell_container.os_process import OsProcess
     from sandcell_container.registry import Entry
     from sandcell_container.spec import SandboxSpec
 
@@ -121,6 +124,33 @@ class HostedEngine(PartialEngine):
 
     def remove_snapshot(self, name: str) -> None:
         self._snapshots.remove(name)
+
+    def copy_in(self, sandbox_id: str, path: str, archive: Iterable[bytes]) -> None:
+        from sandcell_container.engines.hosted_copy import copy_in
+
+        copy_in(self._inside(sandbox_id), path, archive)
+
+    def copy_out(self, sandbox_id: str, path: str) -> Iterator[bytes]:
+        from sandcell_container.engines.hosted_copy import copy_out
+
+        yield from copy_out(self._inside(sandbox_id), path)
+
+    def _inside(self, sandbox_id: str) -> Inside:
+        """Return where files of a sandbox are copied. Raises Conflict (BUSY): it does not run."""
+        from sandcell_container.engines.hosted_copy import Inside
+
+        entry = self._host.entry(sandbox_id)
+        if entry.record.status != "running":
+            raise not_running()
+        return Inside(init=self._init_of(entry), uid=entry.uid, workdir=self._workdir_of(entry))
+
+    @abstractmethod
+    def _init_of(self, entry: Entry) -> OsProcess | None:
+        """Return the process whose namespaces a running sandbox has, None where it has none of its own."""
+
+    @abstractmethod
+    def _workdir_of(self, entry: Entry) -> str:
+        """Return its working directory, by the name that it has inside."""
 
     def close(self) -> None:
         self._host.close()

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from sandcell_container.engines.launch import Program
     from sandcell_container.engines.sandbox_host import Blueprint
     from sandcell_container.engines.settings import EngineSettings
+    from sandcell_container.os_process import OsProcess
     from sandcell_container.registry import Entry
     from sandcell_container.spec import SandboxSpec
 
@@ -96,6 +97,12 @@ class LocalEngine(HostedEngine):
             limits=limits,
             warnings=self._check_readable(environment),
         ).blueprint()
+
+    def _init_of(self, entry: Entry) -> OsProcess | None:
+        return entry.processes[-1]
+
+    def _workdir_of(self, entry: Entry) -> str:
+        return bwrap.WORKDIR
 
     @cached_property
     def _tools(self) -> Tools:

@@ -21,6 +21,7 @@ from sandcell_container.engines.sandbox_host import Blueprint
 
 if TYPE_CHECKING:
     from sandcell_container.engines.settings import EngineSettings
+    from sandcell_container.os_process import OsProcess
     from sandcell_container.registry import Entry
 
 __all__ = ["ProcessEngine"]
@@ -86,6 +87,12 @@ class ProcessEngine(HostedEngine):
             group=limits.group,
         )
         return Blueprint(launch=launch, status=False, python=environment.facts())
+
+    def _init_of(self, entry: Entry) -> OsProcess | None:
+        return None
+
+    def _workdir_of(self, entry: Entry) -> str:
+        return str(entry.folder / "workspace")
 
 
 def _user_name() -> str:

@@ -1,4 +1,4 @@
-"""Copies into containers and out of them: streams of any length, names of any bytes, and no way out of a folder."""
+"""Copies into sandboxes and out of them: streams of any length, names of any bytes, and no way out of a folder."""
 
 from __future__ import annotations
 
@@ -15,19 +15,17 @@ from sandcell_container.errors import ErrorCode, SandcellError
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from tests.e2e.conftest import Place
+    from tests.e2e.conftest import EnginePlace
 
     from sandcell import Sandbox
 
-pytestmark = pytest.mark.docker
-
 NAMES = ("a", "with space", "new\nline", "tab\t'\"", os.fsdecode(b"\xff\xfe"), "x" * 255)
-LARGE = 2**31
+LARGE = {"podman": 2**28}  # it goes the way of docker
 
 
 @pytest.fixture(scope="module")
-def box(place: Place) -> Generator[Sandbox]:
-    with place.create() as made:
+def box(any_place: EnginePlace) -> Generator[Sandbox]:
+    with any_place.create() as made:
         yield made
 
 
@@ -56,28 +54,28 @@ def unpacked(pieces: Iterator[bytes]) -> dict[str, tuple[tarfile.TarInfo, bytes]
         } | {each.name: (each, b"") for each in tar if each.issym()}
 
 
-def test_files_of_any_name_go_in_and_come_out(place: Place, box: Sandbox) -> None:
-    place.engine.copy_in(
+def test_files_of_any_name_go_in_and_come_out(any_place: EnginePlace, box: Sandbox) -> None:
+    any_place.engine.copy_in(
         box.id,
         "/workspace",
         packed(*((member(f"names/{each}"), each.encode(errors="surrogateescape")) for each in NAMES)),
     )
     assert box.exec("stat -c '%U %a' names/a").stdout == "user 640\n"
-    found = unpacked(place.engine.copy_out(box.id, "/workspace/names"))
+    found = unpacked(any_place.engine.copy_out(box.id, "/workspace/names"))
     assert found.keys() == {"names", *(f"names/{each}" for each in NAMES)}
     assert all(found[f"names/{each}"][1] == each.encode(errors="surrogateescape") for each in NAMES)
 
 
-def test_a_link_is_told_and_not_followed(place: Place, box: Sandbox) -> None:
+def test_a_link_is_told_and_not_followed(any_place: EnginePlace, box: Sandbox) -> None:
     box.exec(
         "mkdir links; ln -s /etc/passwd links/a; ln -s .. links/b; mkfifo links/fifo; echo x > links/c",
         check=True,
     )
-    found = unpacked(place.engine.copy_out(box.id, "/workspace/links"))
+    found = unpacked(any_place.engine.copy_out(box.id, "/workspace/links"))
     assert {name: each.linkname for name, (each, _) in found.items()} == {
         "links": "", "links/a": "/etc/passwd", "links/b": "..", "links/c": "",
     }  # fmt: skip
-    assert unpacked(place.engine.copy_out(box.id, "/workspace/links/a"))["a"][0].linkname == "/etc/passwd"
+    assert unpacked(any_place.engine.copy_out(box.id, "/workspace/links/a"))["a"][0].linkname == "/etc/passwd"
 
 
 @pytest.mark.parametrize(
@@ -104,18 +102,20 @@ def test_a_link_is_told_and_not_followed(place: Place, box: Sandbox) -> None:
     ],
 )
 def test_nothing_leaves_the_folder(
-    place: Place, box: Sandbox, members: list[tuple[tarfile.TarInfo, bytes]]
+    any_place: EnginePlace, box: Sandbox, members: list[tuple[tarfile.TarInfo, bytes]]
 ) -> None:
     box.exec("rm -rf in /tmp/out out; mkdir in; ln -s /tmp in/there", check=True)
     with pytest.raises(SandcellError) as refused:
-        place.engine.copy_in(box.id, "/workspace/in", packed(*members))
+        any_place.engine.copy_in(box.id, "/workspace/in", packed(*members))
     assert refused.value.code is ErrorCode.INVALID_PATH
     assert box.exec("ls /tmp/out out in/hard in/device 2>/dev/null").stdout == ""
 
 
-def test_a_file_takes_the_place_of_a_link_and_not_of_what_it_leads_to(place: Place, box: Sandbox) -> None:
+def test_a_file_takes_the_place_of_a_link_and_not_of_what_it_leads_to(
+    any_place: EnginePlace, box: Sandbox
+) -> None:
     box.exec("rm -rf in; mkdir in; echo safe > safe; ln -s ../safe in/a", check=True)
-    place.engine.copy_in(box.id, "/workspace/in", packed((member("a"), b"new")))
+    any_place.engine.copy_in(box.id, "/workspace/in", packed((member("a"), b"new")))
     assert box.exec("cat safe in/a").stdout == "safe\nnew"
 
 
@@ -124,45 +124,47 @@ def test_a_file_takes_the_place_of_a_link_and_not_of_what_it_leads_to(place: Pla
     [
         ("/workspace/none", ErrorCode.FILE_NOT_FOUND),
         ("/etc/passwd", ErrorCode.NOT_A_DIRECTORY),
-        ("/opt/sandcell", ErrorCode.PERMISSION_DENIED),
+        ("/usr", ErrorCode.PERMISSION_DENIED),
     ],
 )
 def test_only_what_the_user_may_write_is_written(
-    place: Place, box: Sandbox, path: str, code: ErrorCode
+    any_place: EnginePlace, box: Sandbox, path: str, code: ErrorCode
 ) -> None:
     with pytest.raises(SandcellError) as refused:
-        place.engine.copy_in(box.id, path, packed((member("a"), b"x")))
+        any_place.engine.copy_in(box.id, path, packed((member("a"), b"x")))
     assert refused.value.code is code
 
 
-def test_only_what_the_user_may_read_is_read(place: Place, box: Sandbox) -> None:
+def test_only_what_the_user_may_read_is_read(any_place: EnginePlace, box: Sandbox) -> None:
+    box.exec("touch closed; chmod 0 closed", check=True)
     with pytest.raises(SandcellError) as refused:
-        list(place.engine.copy_out(box.id, "/etc/shadow"))
+        list(any_place.engine.copy_out(box.id, "/workspace/closed"))
     assert refused.value.code is ErrorCode.PERMISSION_DENIED
 
 
-def test_two_gibibytes_go_both_ways_in_little_memory(place: Place, box: Sandbox) -> None:
+def test_two_gibibytes_go_both_ways_in_little_memory(any_place: EnginePlace, box: Sandbox) -> None:
+    length = LARGE.get(any_place.name, 2**31)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     head = member("large")
-    head.size = LARGE
+    head.size = length
 
     def stream() -> Iterator[bytes]:
         yield head.tobuf(tarfile.GNU_FORMAT)
-        for _ in range(LARGE // 2**20):
+        for _ in range(length // 2**20):
             yield bytes(2**20)
         yield bytes(1024)
 
-    place.engine.copy_in(box.id, "/workspace", stream())
-    assert box.exec("stat -c %s large").stdout == f"{LARGE}\n"
-    size = sum(map(len, place.engine.copy_out(box.id, "/workspace/large")))
-    assert size >= LARGE
+    any_place.engine.copy_in(box.id, "/workspace", stream())
+    assert box.exec("stat -c %s large").stdout == f"{length}\n"
+    size = sum(map(len, any_place.engine.copy_out(box.id, "/workspace/large")))
+    assert size >= length
     box.exec("rm large", check=True)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 2**10
 
 
-def test_one_that_does_not_run_cannot_be_copied_to(place: Place) -> None:
-    with place.create() as made:
+def test_one_that_does_not_run_cannot_be_copied_to(any_place: EnginePlace) -> None:
+    with any_place.create() as made:
         made.stop()
         with pytest.raises(SandcellError) as refused:
-            place.engine.copy_in(made.id, "/workspace", packed((member("a"), b"x")))
+            any_place.engine.copy_in(made.id, "/workspace", packed((member("a"), b"x")))
         assert refused.value.code is ErrorCode.BUSY
