@@ -91,7 +91,7 @@ def test_cells_run_elsewhere_and_show_what_they_print_and_plot(window: Window) -
     window.photograph("plot")
 
 
-def test_a_widget_moves_what_is_in_the_sandbox(window: Window) -> None:
+def test_a_widget_moves_what_is_in_the_sandbox_also_after_a_reload(window: Window) -> None:
     window.lab.write(
         "widget.ipynb",
         [
@@ -110,6 +110,13 @@ widgets.VBox([slider, label])"""
         window.page.keyboard.press("ArrowRight")
     notebook.expect_output(0, "/workspace 3")
     window.photograph("widget")
+    window.choose("File", "Save Notebook")
+    window.page.reload()
+    notebook.await_kernel()
+    handle.focus()
+    window.page.keyboard.press("ArrowRight")
+    notebook.expect_output(0, "/workspace 4")
+    window.photograph("widget-after-reload")
 
 
 def test_completion_offers_what_the_sandbox_knows(window: Window) -> None:
