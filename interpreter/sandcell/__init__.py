@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from sandcell.command import ExecResult
     from sandcell.result import Result
     from sandcell.results import ExecutionError, RunResult
+    from sandcell.tools import Tool
     from sandcell_container.errors import ErrorCode, SandcellError
     from sandcell_container.openings import Mount
 
@@ -24,6 +25,7 @@ __all__ = [
     "RunResult",
     "Sandbox",
     "SandcellError",
+    "Tool",
 ]
 
 # Looked up when first asked for: the guest and the kernel need no client, and who blocks needs no asyncio.
@@ -37,6 +39,7 @@ _HOMES = {
     "RunResult": "sandcell.results",
     "Sandbox": "sandcell.client.blocking.sandbox",
     "SandcellError": "sandcell_container.errors",
+    "Tool": "sandcell.tools",
 }
 
 

@@ -16,6 +16,7 @@ from sandcell_container.end import End, KillReport
 __all__ = [
     "EXEC_TYPE",
     "STDIN_AFTER",
+    "AnswerTool",
     "AskComplete",
     "AskInspect",
     "ChangeEnv",
@@ -37,6 +38,7 @@ __all__ = [
     "KillReport",
     "ListFiles",
     "ObjectInfo",
+    "OfferTools",
     "OsProcess",
     "PortAnswer",
     "ProcessInfo",
@@ -66,6 +68,54 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """A response body: unknown fields are ignored, so a newer guest can say more."""
 
 
+# --- host tools
+
+
+class ToolSpec(Body, frozen=True, kw_only=True):
+    """A function of the client's that a run may call. `schema` is the JSON Schema of its arguments, an object. `timeout` of one
+    call; None is the sandbox's own."""
+
+    name: str
+    description: str = ""
+    schema: dict[str, Any] = {}
+    timeout: float | None = None
+
+
+class OfferTools(Body, frozen=True, kw_only=True):
+    """The functions that a run may call. `key` is a secret of the client that answers: who answers, or follows so that there is
+    somebody to ask, says it."""
+
+    key: str
+    tools: tuple[ToolSpec, ...]
+
+
+class ToolFailure(Body, frozen=True, kw_only=True):
+    """Why a call has no result: what the function `raised`, `arguments` that do not fit, or nobody who could answer."""
+
+    name: str
+    message: str = ""
+    kind: Literal["raised", "arguments", "unavailable"] = "raised"
+
+
+class AnswerTool(Body, frozen=True, kw_only=True):
+    """POST /v1/executions/{id}/tools/{call}: the `result`, any JSON, or an `error`; neither says that the call is begun."""
+
+    key: str
+    result: msgspec.Raw | UnsetType = UNSET
+    error: ToolFailure | None = None
+
+
+ToolState = Literal["called", "done", "failed", "abandoned"]
+
+
+class ToolCallInfo(Answer, frozen=True, kw_only=True):
+    """One call of a host tool."""
+
+    id: str
+    name: str
+    state: ToolState
+
+
 # --- executions and contexts
 
 
@@ -87,6 +137,7 @@ class CreateExecution(Body, frozen=True, kw_only=True):
     store_history: bool = True
     origin: str = "sdk"
     want: tuple[str, ...] = ("value",)  # extras that only runs of the SDK ask for: value data chart
+    tools: OfferTools | None = None
 
 
 class ExecutionInfo(Answer, frozen=True, kw_only=True):

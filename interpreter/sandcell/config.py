@@ -64,6 +64,9 @@ class Config:
     max_queue: int = 64  # of a context, of a session
     max_records: int = 200  # finished records kept of each kind
     max_message: int = 64 * 2**20  # one message of a kernel, 200 MB floods are cut here
+    max_tool_calls: int = 100  # of one run, to the tools of its client
+    max_tool_size: int = 2**20  # of a call's arguments, of its result
+    tool_timeout: float = 60.0  # of one call; a Tool may have its own
     kill_grace: float = 2.0
     interrupt_grace: float = 5.0
     spawn_timeout: float = 10.0  # one start of a process by the spawner

@@ -10,8 +10,10 @@ import asyncio
 import logging
 import time
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
+from sandcell.clock import Clock
 from sandcell.execution import Stop
 from sandcell.kernel import Doom
 from sandcell.life import KernelLife
@@ -209,7 +211,7 @@ class Dispatcher:
             fresh_state, self._fresh_state = self._fresh_state, None
         run.machine.sent(time.time(), fresh_state=fresh_state)
         if run.timeout is not None:
-            run.timer = self._loop.call_later(run.timeout, self._stop, run, Stop("timeout"))
+            run.clock = Clock(run.timeout, partial(self._stop, run, Stop("timeout")))
         run.connect(kernel.open_output(run.message.msg_id, run.take_text) if run.is_recorded else None)
         self._send(kernel, "shell", run.message)
 

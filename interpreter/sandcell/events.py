@@ -5,11 +5,13 @@ Source of the payloads: docs/protocol.md, "Journal frames".
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
+from sandcell.api import ToolState
 from sandcell_container.end import End
 from sandcell_container.frames import LATE, Cursor, Entry, Kind
 
@@ -124,11 +126,19 @@ class ErrorRaised(Event, frozen=True, kw_only=True):
 
 
 class ToolCalled(Event, frozen=True, kw_only=True):
-    """Reserved: a call of a host tool."""
+    """The code called a host tool, and again when that call is over. `state` is "called" first, then "done" with a `result`,
+    "failed" with an `error` (`name`, `message`), or "abandoned": nobody waited for its answer any more, or nobody
+    gave one. The second has no `arguments`; `duration` in seconds."""
 
     KIND: ClassVar[Kind] = Kind.TOOL_CALLED
 
-    call: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
+    id: str
+    name: str
+    state: ToolState
+    arguments: Any = None
+    result: Any = None
+    error: dict[str, str] | None = None
+    duration: float = 0.0
 
 
 class Truncated(Event, frozen=True, kw_only=True):
@@ -203,6 +213,7 @@ _JSON: dict[int, type[Event]] = {
         OutputCleared,
         InputRequested,
         ErrorRaised,
+        ToolCalled,
         Truncated,
         Gap,
     )
@@ -223,8 +234,6 @@ def encode(event: Event) -> Encoded:
     match event:
         case Stdout() | Stderr():
             return Encoded(event.KIND, flags, event.text.encode())
-        case ToolCalled():
-            return Encoded(event.KIND, flags, _encode_json(event.call))
         case Failed():
             return Encoded(event.KIND, flags, _encode_json(event.error))
         case Ended():
@@ -249,14 +258,13 @@ def event_of(entry: Entry, epoch: str) -> Event | None:
         return text(text=entry.data.decode("utf-8", "replace"), **place)
     if entry.kind == Kind.ENDED:
         return _read_ended(_decode_json(entry.data), place)
-    if entry.kind == Kind.TOOL_CALLED:
-        return ToolCalled(call=_decode_json(entry.data), **place)
     if entry.kind == Kind.ERROR:
         return Failed(error=_decode_json(entry.data), **place)
     kind = _JSON.get(entry.kind)
     if kind is None:
         return None
-    body = _decode_json(entry.data)
+    # What code gives to a tool may hold half a character, which msgspec refuses.
+    body = json.loads(entry.data) if kind is ToolCalled else _decode_json(entry.data)
     return kind(**{name: body[name] for name in _OWN[entry.kind] if name in body}, **place)
 
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from sandcell.context import Contexts
     from sandcell.events import Event
     from sandcell.runs import Run
+    from sandcell.tool_calls import ToolCalls
+    from sandcell.tool_room import ToolRoom
     from sandcell_container.end import End
     from sandcell_kernel.wire import Message
 
@@ -59,12 +61,14 @@ class Execution:
         self.request = request
         self.journal = journal
         self.timeout = timeout
+        self.inside = ""  # the run that waits for it, by way of a host tool
         self._created_at = time.time()
         self._started_at: float | None = None
         self._run: Run | None = None
         self._on_over = on_over
         self._over = asyncio.Event()
         self._closed = False
+        self._tools: ToolCalls | None = None
 
     @property
     def origin(self) -> str:
@@ -96,6 +100,8 @@ class Execution:
     def record(self, events: Iterable[Event]) -> None:
         """Append events to the journal; the one that ends the run ends its followers."""
         for event in events if not self._closed else ():
+            if self._tools is not None and isinstance(event, Ended | Failed):
+                self._tools.close()  # what it has not been answered is told before its end
             kind, flags, data = encode(event)
             self.journal.append(kind, data, flags=flags)
             if isinstance(event, Started):
@@ -106,9 +112,32 @@ class Execution:
                 self._over.set()
                 self._on_over(self)
 
+    @property
+    def tools(self) -> ToolCalls:
+        """The calls of its code to the tools of its client. Raises InvalidRequest (UNSUPPORTED) where it was given none."""
+        if self._tools is None:
+            raise error(ErrorCode.UNSUPPORTED, f"the run {self.id} has no host tools")
+        return self._tools
+
+    def take_tools(self, calls: ToolCalls | None) -> None:
+        """Be the run that these calls are of."""
+        self._tools = calls
+        if calls is not None:
+            calls.attach(self)
+
+    def hold_clock(self) -> None:
+        if self._run is not None and self._run.clock is not None:
+            self._run.clock.hold()
+
+    def release_clock(self) -> None:
+        if self._run is not None and self._run.clock is not None:
+            self._run.clock.release()
+
     def close(self) -> None:
         """Give back its journal; what comes later still is dropped."""
         self._closed = True
+        if self._tools is not None:
+            self._tools.close()
         self.journal.close()
 
     async def wait(self) -> None:
@@ -149,7 +178,9 @@ class Executions:
         workdir: str,
         default_timeout: float | None,
         spill_dir: str | None = None,
+        tools: ToolRoom | None = None,
     ) -> None:
+        self._tools = tools
         self._contexts = contexts
         self._config = config
         self._epoch = epoch
@@ -164,23 +195,36 @@ class Executions:
         self._records: dict[str, Execution] = {}
         self._ended: dict[str, Execution] = {}  # the oldest end first
 
-    def start(self, request: CreateExecution) -> Execution:
+    def start(self, request: CreateExecution, *, inside: str = "") -> Execution:
         """Run code in the context that `request` names, its own (`fresh`), or the sandbox's for the language.
 
-        A repeated id gives the run that has it.
+        A repeated id gives the run that has it. `inside`: the run that waits for a host tool which asks for this one.
 
         Raises:
             InvalidRequest: INVALID_ARGUMENT, INVALID_NAME, INVALID_ENV_NAME, UNKNOWN_LANGUAGE.
             NotFound: there is no such context.
-            Conflict (EXISTS): the id is that of a run of other code. (BUSY): `on_busy` is "reject", and it is.
+            Conflict (EXISTS): the id is that of a run of other code. (BUSY): `on_busy` is "reject", and it is; or the
+                context waits for the tool that asks.
             Limited (QUOTA_EXCEEDED): too many runs wait, or there are too many contexts.
         """
         known = self._known(request)
         if known is not None:
             return known
-        message = self._message_of(request)
+        calls = self._open_tools(request)
+        try:
+            return self._start(request, calls, inside)
+        except SandcellError:
+            if calls is not None:
+                calls.close()
+            raise
+
+    def _start(self, request: CreateExecution, calls: ToolCalls | None, inside: str) -> Execution:
+        message = self._message_of(request, calls)
         context = self._contexts.for_run(request)
+        self.check_turn(context.id, inside)
         execution = self.create(request, context_id=context.id)
+        execution.inside = inside
+        execution.take_tools(calls)
         try:
             context.submit(message, execution)
         except SandcellError:
@@ -190,6 +234,22 @@ class Executions:
             if request.fresh:
                 self._contexts.delete_after(execution, context)
         return execution
+
+    def check_turn(self, context_id: str, inside: str) -> None:
+        """Return when what a tool of the run `inside` asks of a context may wait for its turn there.
+
+        Raises:
+            Conflict (BUSY): the context waits for that tool: its turn would never come.
+        """
+        while inside and (waiting := self._records.get(inside)) is not None and waiting.end is None:
+            if waiting.context_id == context_id:
+                raise error(
+                    ErrorCode.BUSY,
+                    f"the context {context_id} waits for the host tool that asks for a turn in it",
+                    hint="a tool can use another context: create_context(), or fresh=True",
+                    details={"execution": waiting.id},
+                )
+            inside = waiting.inside
 
     def create(self, request: CreateExecution, *, context_id: str | None = None) -> Execution:
         """Make the record of a run that its caller submits to the context itself; the same id gives the same one.
@@ -272,8 +332,17 @@ class Executions:
             return self._default_timeout
         return _check_seconds(request.timeout, "timeout")
 
-    def _message_of(self, request: CreateExecution) -> Message:
+    def _open_tools(self, request: CreateExecution) -> ToolCalls | None:
+        if request.tools is None:
+            return None
+        if self._tools is None:
+            raise error(ErrorCode.UNSUPPORTED, "runs have no host tools here")
+        return self._tools.open(request.tools)
+
+    def _message_of(self, request: CreateExecution, calls: ToolCalls | None) -> Message:
         extras: dict[str, Any] = {"want": request.want} if request.want else {}
+        if calls is not None:
+            extras["tools"] = {"address": calls.address, "secret": calls.secret}
         if request.env:
             extras["env"] = check_env(request.env)
         if request.cwd is not None:

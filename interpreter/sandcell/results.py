@@ -9,6 +9,7 @@ from collections import deque
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from sandcell.api import ToolState
 from sandcell.events import (
     Ended,
     ErrorRaised,
@@ -30,7 +31,7 @@ from sandcell_container.end import End, Truncation
 from sandcell_container.errors import ErrorCode, error
 from sandcell_container.errors import Failed as FailedError
 
-__all__ = ["ExecutionError", "LogEntry", "Result", "RunBuilder", "RunResult"]
+__all__ = ["ExecutionError", "LogEntry", "Result", "RunBuilder", "RunResult", "ToolCall"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +55,20 @@ class ExecutionError:
 
     def __str__(self) -> str:
         return f"{self.name}: {self.value}" if self.value else self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """A call of the code to a host tool. `state` is "done" with the `result`, as JSON has it, "failed" with the `error`, or
+    "abandoned": nobody waited for the answer any more, or nobody gave one, as `error` says. `duration` in seconds."""
+
+    id: str
+    name: str
+    arguments: dict[str, Any]
+    state: ToolState
+    result: Any = None
+    error: ExecutionError | None = None
+    duration: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -82,7 +97,7 @@ class RunResult:
     usage: dict[str, float] = field(default_factory=dict[str, float])
     fresh_state: str | None = None
     truncated: dict[str, Truncation] = field(default_factory=dict[str, Truncation])
-    tool_calls: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    tool_calls: list[ToolCall] = field(default_factory=list[ToolCall])
 
     @property
     def ok(self) -> bool:
@@ -176,7 +191,7 @@ class RunBuilder:
         self._results: list[Result] = []
         self._logs = _Logs(max_text)
         self._truncated: dict[str, Truncation] = {}
-        self._tool_calls: list[dict[str, Any]] = []
+        self._tool_calls: dict[str, ToolCall] = {}
         self._screens = self._blank()
         self.error: ExecutionError | None = None
 
@@ -215,7 +230,7 @@ class RunBuilder:
             case Gap():
                 self._note(event.stream or "output", event.bytes, event.lines or 0, event.bytes, None)
             case ToolCalled():
-                self._tool_calls.append(event.call)
+                self._note_call(event)
             case Failed():
                 raise _error_of(event)
             case _:
@@ -260,7 +275,7 @@ class RunBuilder:
             usage=self._ended.usage,
             fresh_state=started.fresh_state if started else None,
             truncated=dict(self._truncated),
-            tool_calls=list(self._tool_calls),
+            tool_calls=list(self._tool_calls.values()),
         )
 
     def _print(self, stream: Literal["stdout", "stderr"], event: Stdout | Stderr) -> None:
@@ -277,6 +292,19 @@ class RunBuilder:
                     display_id=event.display_id,
                     is_main=result.is_main,
                 )
+
+    def _note_call(self, event: ToolCalled) -> None:
+        known = self._tool_calls.get(event.id)
+        raised = event.error
+        self._tool_calls[event.id] = ToolCall(
+            id=event.id,
+            name=event.name,
+            arguments=event.arguments if known is None else known.arguments,
+            state=event.state,
+            result=event.result,
+            error=None if raised is None else ExecutionError(name=raised["name"], value=raised["message"]),
+            duration=event.duration,
+        )
 
     def _clear_if_asked(self) -> None:
         if self._clear_next:

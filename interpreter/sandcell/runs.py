@@ -18,6 +18,7 @@ from sandcell_kernel.wire import new_message
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from sandcell.clock import Clock
     from sandcell.events import Event
     from sandcell.execution import Death, ExecutionMachine, Stop
     from sandcell_kernel.output import RunOutput, StreamName
@@ -87,7 +88,7 @@ class RunOwner(Protocol):
 
 
 class Run:
-    """One execute request. `timer` is of its place in the queue, then of its running; `deadline` of its stopping.
+    """One execute request. `timer` is of its place in the queue, `clock` of its running, `deadline` of its stopping.
 
     Its output comes in messages, or once it is connected, by way of pipes.
     """
@@ -113,6 +114,7 @@ class Run:
         self.stopping: Stop | None = None
         self.signalled = False
         self.timer: asyncio.TimerHandle | None = None
+        self.clock: Clock | None = None
         self.deadline: asyncio.TimerHandle | None = None
         self._recorder = recorder
         self._listener = listener
@@ -190,7 +192,7 @@ class Run:
             self.owner.heed_run(self)
 
     def stop_timers(self) -> None:
-        for handle in (self.timer, self.deadline):
+        for handle in (self.timer, self.clock, self.deadline):
             if handle is not None:
                 handle.cancel()
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from zmq.eventloop.zmqstream import ZMQStream
 
     from sandcell_runtime.streams import KernelStream
+    from sandcell_runtime.tools import HostTools
 
 __all__ = ["make_app"]
 
@@ -134,14 +135,17 @@ class KernelApp(IPKernelApp):
 def _leave_heritage(app: KernelApp) -> None:
     """From now on, let what a run starts go on in its name."""
     outlet, shell = app.outlet, cast("Any", app.shell)
+    host_tools: HostTools = cast("Any", app.kernel).host_tools
     get_parent, set_parent = shell.get_parent, shell.set_thread_parent
 
     def bequest() -> Callable[[], None]:
-        take_pipes, parent = outlet.bequest(), get_parent()
+        take_pipes, parent, take_tools = outlet.bequest(), get_parent(), host_tools.bequest()
 
         def take_on() -> None:
             take_pipes()
             set_parent(parent)
+            if take_tools is not None:
+                take_tools()
 
         return take_on
 

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, cast
 
 from ipykernel._version import __version__, version_info
@@ -26,6 +26,7 @@ from sandcell_runtime.extras import VARIABLES, Extras, extras_of, is_errand
 from sandcell_runtime.formatters import VALUE_MIME, NotPlain, plain_value
 from sandcell_runtime.late_debugger import LateDebugger, no_debugger_yet
 from sandcell_runtime.scope import CwdRefused, applied_cwd, applied_env
+from sandcell_runtime.tools import HostTools
 from sandcell_runtime.usage import Meter, PeakMemory
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ class Kernel(Extras, IPythonKernel):
         self._c_stdout = CStdout()
         self._peak_memory = PeakMemory()
         self._pid = os.getpid()
+        self.host_tools = HostTools()
         with no_debugger_yet():
             super().__init__(**kwargs)
 
@@ -138,7 +140,11 @@ class Kernel(Extras, IPythonKernel):
         hook = self._ipython.displayhook
         hook.want_value = "value" in extras.get("want", ())
         try:
-            with applied_cwd(extras.get("cwd")), applied_env(extras.get("env") or {}):
+            with (
+                applied_cwd(extras.get("cwd")),
+                applied_env(extras.get("env") or {}),
+                self.host_tools.applied(extras["tools"]) if "tools" in extras else nullcontext(),
+            ):
                 reply = await self._run_interruptible(running)
         except CwdRefused as problem:
             running.close()

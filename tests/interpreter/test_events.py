@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 from sandcell.events import (
@@ -36,7 +37,8 @@ EVENTS: list[Event] = [
     OutputCleared(wait=True),
     InputRequested(prompt="name? ", password=True),
     ErrorRaised(name="ValueError", value="no", traceback=["a", "b"], line=2),
-    ToolCalled(call={"name": "fetch"}),
+    ToolCalled(id="cal_1", name="fetch", state="called", arguments={"n": 2**80}),
+    ToolCalled(id="cal_1", name="fetch", state="failed", error={"name": "E", "message": "m"}, duration=0.5),
     Truncated(stream="image/png", bytes=5, lines=0, total_bytes=5),
     Gap(entries=2, bytes=70),
     Gap(entries=0, bytes=70, stream="stdout", lines=3),
@@ -69,6 +71,13 @@ def test_an_event_as_a_dict_is_json(event: Event) -> None:
 def test_output_travels_as_its_bytes() -> None:
     assert encode(Stdout(text="é")).data == b"\xc3\xa9"
     assert encode(Stdout(text="é", late=True)).flags == LATE
+
+
+def test_the_arguments_of_a_call_are_what_code_gave_even_half_a_character() -> None:
+    event = ToolCalled(id="cal_1", name="fetch", state="called", arguments=msgspec.Raw(b'{"a":"\\ud800"}'))
+    back = event_of(entry_of(event), "epoch")
+    assert isinstance(back, ToolCalled)
+    assert back.arguments == {"a": "\ud800"}
 
 
 def test_no_value_is_no_field() -> None:

@@ -25,7 +25,7 @@ from sandcell.events import (
     ToolCalled,
     Truncated,
 )
-from sandcell.results import ExecutionError, LogEntry, Result, RunBuilder, RunResult
+from sandcell.results import ExecutionError, LogEntry, Result, RunBuilder, RunResult, ToolCall
 from sandcell_container.end import Cause, End, Truncation
 from sandcell_container.errors import ErrorCode, SandcellError, error
 
@@ -55,7 +55,8 @@ def test_a_run_holds_what_its_events_told() -> None:
         Stdout(text="out\n", time=1.0),
         Stderr(text="err\n", time=2.0),
         ResultAdded(data={"text/plain": "2"}, is_main=True),
-        ToolCalled(call={"name": "fetch"}),
+        ToolCalled(id="cal_1", name="fetch", state="called", arguments={"url": "x"}),
+        ToolCalled(id="cal_1", name="fetch", state="done", result=[1], duration=0.5),
         InputRequested(prompt="?"),
         ended=Ended(end=OK.end, execution_count=4, duration=0.5, time=20.0, value=2, usage={"cpu": 0.1}),
     )
@@ -66,7 +67,9 @@ def test_a_run_holds_what_its_events_told() -> None:
         LogEntry(stream="stderr", text="err\n", time=2.0),
     ]
     assert (run.started_at, run.duration, run.execution_count, run.usage) == (19.5, 0.5, 4, {"cpu": 0.1})
-    assert run.tool_calls == [{"name": "fetch"}]
+    assert run.tool_calls == [
+        ToolCall(id="cal_1", name="fetch", arguments={"url": "x"}, state="done", result=[1], duration=0.5)
+    ]
     assert run.ok
     assert not run.timed_out
     assert repr(run) == "RunResult(id='run_1', ok=True, text='2')"

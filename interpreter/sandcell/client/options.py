@@ -30,7 +30,9 @@ from sandcell_container.spec import Limits, SandboxSpec, parse_size
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from sandcell.client.tool_offer import Offer
     from sandcell.config import Config
+    from sandcell.tools import ToolLike
     from sandcell_container.openings import Mount, PublishedPort
     from sandcell_container.spec import OnRelease
 
@@ -151,6 +153,7 @@ def make_execution(
     queue_timeout: float | None = None,
     on_busy: OnBusy = "wait",
     on_disconnect: OnDisconnect = "continue",
+    offer: Offer | None = None,
 ) -> CreateExecution:
     """Return the request of one run.
 
@@ -171,6 +174,7 @@ def make_execution(
         on_busy=on_busy,
         on_disconnect=on_disconnect,
         allow_stdin=allow_stdin,
+        tools=None if offer is None else offer.body,
     )
 
 
@@ -281,14 +285,14 @@ class CreateOptions(TypedDict, total=False):
     dns: Sequence[str]
     read_only: bool
     runtime: str | None
-    tools: Sequence[Any]
+    tools: Sequence[ToolLike]
 
 
 # Measured: with less one interpreter does not start, and dies with an error that says nothing.
 _LEAST_MEMORY = 128 * 2**20
 _LEAST_PIDS = 16
 
-LATER = ("url", "token", "secrets", "pass_env", "tools")
+LATER = ("url", "token", "secrets", "pass_env")
 
 
 def make_spec(config: Config, image: str | None, options: CreateOptions) -> SandboxSpec:

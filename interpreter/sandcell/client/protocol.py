@@ -15,6 +15,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from sandcell.client.http1 import AnswerReader, Cut, Head, Mark
+from sandcell.client.nesting import INSIDE, run_of_caller
 from sandcell.names import decode_names
 from sandcell_container.end import End
 from sandcell_container.engine import Address
@@ -87,6 +88,8 @@ class Conversation:
         self._reader.begin(request.method)
         self._has_sent = not request.streamed
         head = line.encode() + self._fixed
+        if run_id := run_of_caller():
+            head += f"{INSIDE}: {run_id}\r\n".encode()
         if request.streamed:
             return (
                 head + f"Content-Type: {request.content_type}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()

@@ -30,6 +30,7 @@ _GIVEN: dict[str, Any] = {
     "packages": (),
     "apt": (),
     "read_only": False,
+    "tools": (),
 }
 _CONFIGURED = ("engine", "default_timeout", "idle_timeout", "start_timeout")
 

@@ -27,6 +27,7 @@ from sandcell.guest.executions import (
     ExecutionInputHandler,
     ExecutionInterruptHandler,
     ExecutionsHandler,
+    ExecutionToolHandler,
 )
 from sandcell.guest.files import FileHandler, ListFilesHandler, MakeFolderHandler, StatFileHandler
 from sandcell.guest.front_handlers import FrontChannels, FrontHandler, FrontsHandler
@@ -82,6 +83,7 @@ ROUTES: tuple[Route, ...] = (
     (f"/v1/executions/{_ID}/events", ExecutionEventsHandler),
     (f"/v1/executions/{_ID}/interrupt", ExecutionInterruptHandler),
     (f"/v1/executions/{_ID}/input", ExecutionInputHandler),
+    (f"/v1/executions/{_ID}/tools/{_ID}", ExecutionToolHandler),
     (f"/v1/sessions/{_ID}/exec", SessionExecHandler),
     ("/v1/sessions", SessionsHandler),
     (f"/v1/sessions/{_ID}", SessionHandler),

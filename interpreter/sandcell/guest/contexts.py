@@ -102,7 +102,8 @@ class ObjectHandler(UploadHandler):
     """PUT, GET /v1/contexts/{id}/objects/{name}"""
 
     def upload_target(self) -> UploadTarget:
-        self.guest.contexts.get(self.path_args[0])
+        context = self.guest.contexts.get(self.path_args[0])
+        self.guest.executions.check_turn(context.id, self.inside)
         check_variable(self.path_args[1])
         self._form()
         self._file = new_exchange_path()
@@ -121,6 +122,7 @@ class ObjectHandler(UploadHandler):
     async def get(self, context_id: str, name: str) -> None:
         guest, path = self.guest, new_exchange_path()
         context = guest.contexts.get(context_id)
+        guest.executions.check_turn(context.id, self.inside)
         try:
             timeout = guest.config.default_timeout
             form = await save_object(context, check_variable(name), path, timeout=timeout)

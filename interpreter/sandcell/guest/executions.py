@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from sandcell.api import CreateExecution, SendInput
+from sandcell.api import AnswerTool, CreateExecution, SendInput
 from sandcell.guest.request import ApiHandler
 from sandcell.guest.stream import send_journal
 from sandcell_container.errors import ErrorCode, error
 from sandcell_container.frames import Cursor
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from sandcell.context import Execution
 
 __all__ = [
@@ -18,6 +21,7 @@ __all__ = [
     "ExecutionHandler",
     "ExecutionInputHandler",
     "ExecutionInterruptHandler",
+    "ExecutionToolHandler",
     "ExecutionsHandler",
 ]
 
@@ -37,7 +41,7 @@ class ExecutionsHandler(ApiHandler):
                 hint="follow it from its start, as run_code does, or leave out on_disconnect",
                 details={"field": "on_disconnect"},
             )
-        execution = self.guest.executions.start(body)
+        execution = self.guest.executions.start(body, inside=self.inside)
         if not body.fresh:
             self.guest.memo.note_made("context", execution.context_id)
         self.set_header("Sandcell-Id", execution.id)
@@ -45,7 +49,8 @@ class ExecutionsHandler(ApiHandler):
         if not follow:
             self.reply(execution.info(), status=201)
             return
-        await send_journal(self, execution.journal)
+        with hosting(execution, body.tools.key if body.tools else ""):
+            await send_journal(self, execution.journal)
         if self.client_gone and body.on_disconnect == "interrupt":
             await execution.interrupt(who=body.origin)
 
@@ -66,10 +71,12 @@ class ExecutionEventsHandler(ApiHandler):
     """GET /v1/executions/{id}/events"""
 
     async def get(self, execution_id: str) -> None:
-        journal = self.guest.executions.get(execution_id).journal
+        execution = self.guest.executions.get(execution_id)
+        journal = execution.journal
         cursor = self.get_query_argument("cursor", "")
         after = Cursor.parse(cursor, epoch=journal.epoch) if cursor else None
-        await send_journal(self, journal, after=after, follow=self.flag("follow", default=True))
+        with hosting(execution, self.get_query_argument("tools", "")):
+            await send_journal(self, journal, after=after, follow=self.flag("follow", default=True))
 
 
 class ExecutionInterruptHandler(ApiHandler):
@@ -88,3 +95,30 @@ class ExecutionInputHandler(ApiHandler):
         execution: Execution = self.guest.executions.get(execution_id)
         execution.send_input(self.body(SendInput).text)
         self.reply(execution.info())
+
+
+class ExecutionToolHandler(ApiHandler):
+    """POST /v1/executions/{id}/tools/{call}"""
+
+    def post(self, execution_id: str, call_id: str) -> None:
+        execution = self.guest.executions.get(execution_id)
+        self.reply(execution.tools.answer(call_id, self.body(AnswerTool)))
+
+
+@contextmanager
+def hosting(execution: Execution, key: str) -> Generator[None]:
+    """Inside the block somebody follows the run who answers its tools, where there is a `key`: the one that they came with.
+
+    Raises:
+        Refused (FORBIDDEN): it is another.
+    """
+    if not key:
+        yield
+        return
+    tools = execution.tools
+    tools.check_key(key)
+    tools.enter_host()
+    try:
+        yield
+    finally:
+        tools.leave_host()

@@ -33,6 +33,7 @@ from sandcell.guest.quick_exec import QuickExec
 from sandcell.guest.session_room import SessionRoom
 from sandcell.guest.state import Guest
 from sandcell.starter import KernelStarter, PlainStarter
+from sandcell.tool_room import ToolRoom
 from sandcell_container.descriptors import raise_limit
 from sandcell_container.guest import spawner as spawner_program
 from sandcell_container.guest.files import Files
@@ -130,12 +131,14 @@ async def _furnish(held: AsyncExitStack, given: Given, spawner: Spawner, group: 
         why_fresh=lambda name: RESTARTED if memo.is_lost("context", name) else None,
     )
     contexts = await held.enter_async_context(contexts)
+    tools = await held.enter_async_context(ToolRoom(config, grace=boot.grace))
     executions = Executions(
         contexts,
         config=config,
         epoch=boot.epoch,
         workdir=boot.workdir,
         default_timeout=boot.default_timeout,
+        tools=tools,
     )
     held.callback(executions.close)
     sessions = await held.enter_async_context(Sessions(spawner, boot, config, files))

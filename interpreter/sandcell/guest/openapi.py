@@ -94,10 +94,21 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation("get", "/v1/executions/{id}", "One run, with its code.", api.ExecutionInfo),
     Operation(
-        "get", "/v1/executions/{id}/events", "The events of a run.", JOURNAL, query=("cursor", "follow")
+        "get",
+        "/v1/executions/{id}/events",
+        "The events of a run; with `tools`, its key, by who answers its calls.",
+        JOURNAL,
+        query=("cursor", "follow", "tools"),
     ),
     Operation("post", "/v1/executions/{id}/interrupt", "Interrupt a run.", api.ExecutionInfo),
     Operation("post", "/v1/executions/{id}/input", "Answer its question.", api.ExecutionInfo, api.SendInput),
+    Operation(
+        "post",
+        "/v1/executions/{id}/tools/{name}",
+        "Answer a call to a tool of the client's, or begin to.",
+        api.ToolCallInfo,
+        api.AnswerTool,
+    ),
     Operation("get", "/v1/fronts", "The fronts.", list[api.FrontInfo]),
     Operation("post", "/v1/fronts", "Make a front on a context.", api.FrontInfo, api.CreateFront, 201),
     Operation("get", "/v1/fronts/{id}", "One front.", api.FrontInfo),

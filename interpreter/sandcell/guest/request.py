@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import msgspec
 from tornado.web import HTTPError, RequestHandler, stream_request_body
 
+from sandcell.client.nesting import INSIDE
 from sandcell.failure import failure_of
 from sandcell.guest.former import as_lost, note_answer
 from sandcell.names import decode_names, encode_names
@@ -165,6 +166,11 @@ class ApiHandler(RequestHandler):
         self.set_status(status)
         self.set_header("Content-Type", "application/json")
         self.finish(encode_names(answer))
+
+    @property
+    def inside(self) -> str:
+        """The id of the run whose host tool asks, "" where none does."""
+        return self.request.headers.get(INSIDE, "")
 
     def cancel_when_client_goes(self) -> None:
         """From now on a client that closes the connection cancels this handler's method."""

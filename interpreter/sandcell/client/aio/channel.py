@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sandcell.client.protocol import Address
     from sandcell.client.stdin import StdinFile
 
-__all__ = ["Beside", "Channel", "call", "in_thread", "read_chunks", "write_chunks"]
+__all__ = ["Beside", "Channel", "Errands", "call", "call_tool", "in_thread", "read_chunks", "write_chunks"]
 
 T = TypeVar("T")
 
@@ -187,6 +187,47 @@ class Beside:
 
     def _begin(self) -> asyncio.Task[None]:
         return asyncio.get_running_loop().create_task(self._work(None))
+
+
+class Errands:
+    """Work of one follower's that goes on beside it: tasks that this owns, by name."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def begin(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Begin with `work`. Raises nothing of it: `close` does."""
+        self._tasks[name] = asyncio.get_running_loop().create_task(work())
+
+    def drop(self, name: str) -> None:
+        """Cancel what was begun by this name, if it still goes on."""
+        if name in self._tasks:
+            self._tasks[name].cancel()
+
+    async def close(self) -> None:
+        """Cancel all that still goes on, and raise what any of it raised."""
+        tasks = [*self._tasks.values()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        for task in tasks:
+            if not task.cancelled():
+                task.result()
+
+
+async def call_tool(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    """Call a host tool: a coroutine function here, any other in a thread, where it may block."""
+    try:
+        if inspect.iscoroutinefunction(function):
+            return await function(**arguments)
+        result = await asyncio.to_thread(function, **arguments)
+        return await result if inspect.isawaitable(result) else result
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise RuntimeError("it cancelled itself") from None
 
 
 async def call(function: Callable[..., Any], *args: Any) -> Any:

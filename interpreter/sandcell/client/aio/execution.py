@@ -13,7 +13,16 @@ from sandcell.api import CreateExecution, ExecutionInfo, SendInput
 from sandcell.client.aio.channel import call
 from sandcell.client.aio.follow import AsyncFollower, read_entries
 from sandcell.client.protocol import Cut, Request, path_of
-from sandcell.events import Ended, ErrorRaised, InputRequested, Started, Stderr, Stdout, event_of
+from sandcell.events import (
+    Ended,
+    ErrorRaised,
+    InputRequested,
+    Started,
+    Stderr,
+    Stdout,
+    ToolCalled,
+    event_of,
+)
 from sandcell.names import encode_names
 from sandcell.results import RunBuilder, RunResult
 from sandcell_container.errors import ErrorCode, SandcellError, error
@@ -21,8 +30,10 @@ from sandcell_container.errors import ErrorCode, SandcellError, error
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
 
+    from sandcell.client.aio.tool_host import AsyncToolHost
     from sandcell.client.aio.transport import AsyncTransport
     from sandcell.client.options import Callbacks
+    from sandcell.client.tool_offer import Offer
     from sandcell.events import Event
 
 __all__ = ["AsyncExecution", "past_events", "run_execution", "start_execution"]
@@ -33,9 +44,10 @@ _PATIENCE_S = 10.0  # what a guest may take to end a run whose time is over: int
 class AsyncExecution:
     """One run. It goes on whether or not anybody follows it."""
 
-    def __init__(self, transport: AsyncTransport, info: ExecutionInfo) -> None:
+    def __init__(self, transport: AsyncTransport, info: ExecutionInfo, offer: Offer | None = None) -> None:
         self._transport = transport
         self._info = info
+        self._offer = offer
 
     @property
     def id(self) -> str:
@@ -61,13 +73,15 @@ class AsyncExecution:
     async def follow(self, cursor: str | None = None) -> AsyncGenerator[Event]:
         """Yield its events from the start, or after the `cursor` of an event, up to and with Ended.
 
-        Behind it stands what came late so far; following again from its cursor gives what came since.
+        Behind it stands what came late so far; following again from its cursor gives what came since. Calls to the tools
+        that this program gave the run are answered meanwhile.
 
         Raises:
             InvalidRequest (STALE_CURSOR): the cursor is of another life of the sandbox.
         """
-        request = _events_of(self.id, cursor=cursor)
-        async with aclosing(_events(AsyncFollower(self._transport, request, request))) as events:
+        request = _events_of(self.id, self._offer, cursor=cursor)
+        follower = AsyncFollower(self._transport, request, request)
+        async with aclosing(_events(follower, self._host())) as events:
             async for event in events:
                 self._note(event)
                 yield event
@@ -78,12 +92,13 @@ class AsyncExecution:
         Raises:
             WaitTimeout (WAIT_TIMEOUT): it has not ended by then.
         """
-        follower = AsyncFollower(self._transport, _events_of(self.id), _events_of(self.id))
+        request = _events_of(self.id, self._offer)
+        follower = AsyncFollower(self._transport, request, request)
         if timeout is not None:
             follower.deadline = time.monotonic() + timeout
         built = RunBuilder(self._info.id, self._info.context_id, self._info.origin)
         try:
-            async with aclosing(_events(follower)) as events:
+            async with aclosing(_events(follower, self._host())) as events:
                 async for event in events:
                     self._note(event)
                     await _add(self._transport, built, event)
@@ -110,26 +125,41 @@ class AsyncExecution:
         body = msgspec.json.encode(SendInput(text=text))
         await self._transport.fetch(_asking(self.id, "input", body))
 
+    def _host(self) -> AsyncToolHost | None:
+        return _host_of(self._transport, self.id, self._offer, is_behind=True)
+
     def _note(self, event: Event) -> None:
         if isinstance(event, Started | Ended):
             status = "running" if isinstance(event, Started) else "ended"
             self._info = msgspec.structs.replace(self._info, status=status)
 
 
-async def start_execution(transport: AsyncTransport, body: CreateExecution) -> AsyncExecution:
-    """Start a run and return it."""
-    return AsyncExecution(transport, await transport.call(_creating(body, follow=False), ExecutionInfo))
+async def start_execution(
+    transport: AsyncTransport, body: CreateExecution, offer: Offer | None
+) -> AsyncExecution:
+    """Start a run and return it. `offer` is what stands in `body`."""
+    info = await transport.call(_creating(body, follow=False), ExecutionInfo)
+    return AsyncExecution(transport, info, offer)
 
 
 async def run_execution(
-    transport: AsyncTransport, body: CreateExecution, callbacks: Callbacks, *, check: bool
+    transport: AsyncTransport,
+    body: CreateExecution,
+    callbacks: Callbacks,
+    offer: Offer | None = None,
+    *,
+    check: bool,
 ) -> RunResult:
-    """Run and wait: one request. Given up (^C, cancelled, a callback that raises), the run is interrupted."""
+    """Run and wait: one request. Given up (^C, cancelled, a callback that raises), the run is interrupted.
+
+    `offer` is what stands in `body`.
+    """
     run_id = body.id or ""
-    follower = AsyncFollower(transport, _creating(body, follow=True), _events_of(run_id))
+    follower = AsyncFollower(transport, _creating(body, follow=True), _events_of(run_id, offer))
+    host = _host_of(transport, run_id, offer, is_behind=False)
     built = RunBuilder(run_id, body.context or body.language, body.origin)
     try:
-        async with aclosing(_events(follower)) as events:
+        async with aclosing(_events(follower, host)) as events:
             async for event in events:
                 await _add(transport, built, event)
                 if callbacks.on_event is not None:
@@ -153,7 +183,7 @@ async def past_events(
     transport: AsyncTransport, run_id: str, *, cursor: str | None = None
 ) -> AsyncGenerator[Event]:
     """Yield the events of a run that there are by now, all or those after `cursor`."""
-    asked = _events_of(run_id, cursor=cursor)
+    asked = _events_of(run_id, None, cursor=cursor)
     request = replace(asked, query={**asked.query, "follow": "false"})
     answer = await transport.open(request)
     try:
@@ -168,12 +198,28 @@ async def past_events(
         answer.close()
 
 
-async def _events(follower: AsyncFollower) -> AsyncGenerator[Event]:
-    async with aclosing(follower.entries()) as entries:
-        async for entry, cursor in entries:
-            event = event_of(entry, cursor.epoch)
-            if event is not None:
-                yield event
+async def _events(follower: AsyncFollower, host: AsyncToolHost | None) -> AsyncGenerator[Event]:
+    try:
+        async with aclosing(follower.entries()) as entries:
+            async for entry, cursor in entries:
+                event = event_of(entry, cursor.epoch)
+                if host is not None and isinstance(event, ToolCalled):
+                    await host.heed(event, follower)
+                if event is not None:
+                    yield event
+    finally:
+        if host is not None:
+            await host.close()
+
+
+def _host_of(
+    transport: AsyncTransport, run_id: str, offer: Offer | None, *, is_behind: bool
+) -> AsyncToolHost | None:
+    if offer is None:
+        return None
+    from sandcell.client.aio.tool_host import AsyncToolHost  # for who has tools
+
+    return AsyncToolHost(transport, run_id, offer, is_behind=is_behind)
 
 
 async def _add(transport: AsyncTransport, built: RunBuilder, event: Event) -> None:
@@ -224,12 +270,11 @@ def _of(run_id: str) -> Request:
     return Request(method="GET", path=path_of("executions", run_id))
 
 
-def _events_of(run_id: str, *, cursor: str | None = None) -> Request:
-    return Request(
-        method="GET",
-        path=path_of("executions", run_id, "events"),
-        query={} if cursor is None else {"cursor": cursor},
-    )
+def _events_of(run_id: str, offer: Offer | None, *, cursor: str | None = None) -> Request:
+    query = {} if cursor is None else {"cursor": cursor}
+    if offer is not None:
+        query["tools"] = offer.key
+    return Request(method="GET", path=path_of("executions", run_id, "events"), query=query)
 
 
 def _asking(run_id: str, verb: str, body: bytes = b"") -> Request:

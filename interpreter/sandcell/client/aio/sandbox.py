@@ -28,6 +28,7 @@ from sandcell.client.options import (
 )
 from sandcell.client.protocol import Request, path_of
 from sandcell.client.stdin import Stdin, StdinFile, check_stdin
+from sandcell.client.tool_offer import make_offer
 from sandcell.names import encode_names
 from sandcell_container.spec import parse_size
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from sandcell.command import ExecResult, StreamName
     from sandcell.notebook import NotebookProgress, NotebookResult, OnError
     from sandcell.results import ExecutionError, Result, RunResult
+    from sandcell.tools import ToolLike
 
 __all__ = ["AsyncSandbox"]
 
@@ -87,6 +89,7 @@ class AsyncSandbox(AsyncHeld, AsyncProcesses, AsyncSessions, AsyncTerminals):
         on_input: Callable[[str], object] | None = None,
         check: bool = False,
         id: str | None = None,
+        tools: Sequence[ToolLike] | None = None,
     ) -> RunResult:
         """Run `code` and return all that a notebook would show; an exception of the code is in `error`.
 
@@ -98,6 +101,8 @@ class AsyncSandbox(AsyncHeld, AsyncProcesses, AsyncSessions, AsyncTerminals):
         Callbacks are called where the caller stands, while the run goes on, and may use the sandbox: with text, a
         result, an error, or the prompt of an `input()`, whose line `on_input` returns (without it, an error in the
         code). One that raises, ^C and a cancelled task interrupt the run. `check`: code that failed raises.
+        `tools`: functions of this program that the code may call, in the place of those that the sandbox was given; they
+        are called as callbacks are, those of AsyncSandbox beside the caller.
 
         Raises:
             InvalidRequest: UNKNOWN_LANGUAGE, CWD_NOT_FOUND, INVALID_ARGUMENT, INVALID_NAME, INVALID_ENV_NAME.
@@ -113,6 +118,7 @@ class AsyncSandbox(AsyncHeld, AsyncProcesses, AsyncSessions, AsyncTerminals):
             on_error=on_error,
             on_input=on_input,
         )
+        offer = make_offer(tools, self._tools)
         body = make_execution(
             code,
             language=language,
@@ -126,8 +132,9 @@ class AsyncSandbox(AsyncHeld, AsyncProcesses, AsyncSessions, AsyncTerminals):
             queue_timeout=queue_timeout,
             on_busy=on_busy,
             on_disconnect=on_disconnect,
+            offer=offer,
         )
-        return await run_execution(self._transport, body, callbacks, check=check)
+        return await run_execution(self._transport, body, callbacks, offer, check=check)
 
     async def start_code(
         self,
@@ -135,15 +142,20 @@ class AsyncSandbox(AsyncHeld, AsyncProcesses, AsyncSessions, AsyncTerminals):
         *,
         language: str = "python",
         context: AsyncContext | str | None = None,
+        tools: Sequence[ToolLike] | None = None,
         **options: Unpack[RunOptions],
     ) -> AsyncExecution:
-        """Start `code` as `run_code` does and return at once; its questions are answered by `send_input`.
+        """Start `code` as `run_code` does and return at once; its questions are answered by `send_input`, and calls to its
+        `tools` while this program follows it or waits for it.
 
         It goes on whoever comes and goes: `on_disconnect="interrupt"` is INVALID_ARGUMENT here.
         """
         context_id = context.id if isinstance(context, AsyncContext) else context
-        body = make_execution(code, language=language, context=context_id, allow_stdin=True, **options)
-        return await start_execution(self._transport, body)
+        offer = make_offer(tools, self._tools)
+        body = make_execution(
+            code, language=language, context=context_id, allow_stdin=True, offer=offer, **options
+        )
+        return await start_execution(self._transport, body, offer)
 
     async def execution(self, id: str) -> AsyncExecution:
         """Return the run `id`, whoever started it. NOT_FOUND where there is none."""
@@ -174,17 +186,17 @@ class AsyncSandbox(AsyncHeld, AsyncProcesses, AsyncSessions, AsyncTerminals):
         body = make_context(language=language, id=id, cwd=cwd, env=env, memory=memory)
         encoded = encode_names(body)
         request = Request(method="POST", path=path_of("contexts"), body=encoded, patience=START_PATIENCE_S)
-        return AsyncContext(self._transport, await self._transport.call(request, ContextInfo))
+        return AsyncContext(self._transport, await self._transport.call(request, ContextInfo), self._tools)
 
     async def context(self, id: str) -> AsyncContext:
         """Return the context `id`. NOT_FOUND where there is none."""
         request = Request(method="GET", path=path_of("contexts", check_text(id, what="id")))
-        return AsyncContext(self._transport, await self._transport.call(request, ContextInfo))
+        return AsyncContext(self._transport, await self._transport.call(request, ContextInfo), self._tools)
 
     async def contexts(self) -> list[AsyncContext]:
         """Return the contexts that there are."""
         found = await self._transport.call(Request(method="GET", path=path_of("contexts")), list[ContextInfo])
-        return [AsyncContext(self._transport, each) for each in found]
+        return [AsyncContext(self._transport, each, self._tools) for each in found]
 
     async def run_notebook(
         self,

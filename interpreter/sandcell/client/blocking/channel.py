@@ -5,9 +5,11 @@ No event loop and no thread: it works inside a running notebook, and callbacks r
 
 from __future__ import annotations
 
+import inspect
 import select
 import time
 from contextlib import contextmanager
+from contextvars import copy_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,12 +18,12 @@ from sandcell.client.sockets import connect_now, connect_unix_blocking, new_sock
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Awaitable, Callable, Generator, Iterator
 
     from sandcell.client.protocol import Address
     from sandcell.client.stdin import StdinFile
 
-__all__ = ["Beside", "Channel", "call", "in_thread", "read_chunks", "write_chunks"]
+__all__ = ["Beside", "Channel", "Errands", "call", "call_tool", "in_thread", "read_chunks", "write_chunks"]
 
 T = TypeVar("T")
 
@@ -188,6 +190,45 @@ class Beside:
 
     def stop(self) -> None:
         """There is nothing to end."""
+
+
+class Errands:
+    """Work of one follower's that the asyncio client does beside it. Here it is done where the follower stands."""
+
+    def begin(self, name: str, work: Callable[[], None]) -> None:
+        """Do it."""
+        work()
+
+    def drop(self, name: str) -> None:
+        """There is nothing to cancel."""
+
+    def close(self) -> None:
+        """There is nothing to end."""
+
+
+def call_tool(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    """Call a host tool. A coroutine runs to its end on a loop of its own: in a thread, where one runs here already."""
+    result = function(**arguments)
+    return _run_to_end(result) if inspect.isawaitable(result) else result
+
+
+def _run_to_end(work: Awaitable[Any]) -> Any:
+    import asyncio  # who blocks and has no such tools needs none of it
+
+    async def run() -> Any:
+        try:
+            return await work
+        except asyncio.CancelledError:
+            raise RuntimeError("it cancelled itself") from None
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(run())
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(copy_context().run, asyncio.run, run()).result()
 
 
 def call(function: Callable[..., Any], *args: Any) -> Any:

@@ -13,15 +13,17 @@ from sandcell.client.checks import check_file
 from sandcell.client.objects import Encoded, decode_object, encode_object
 from sandcell.client.options import MAX_READ, Callbacks, RunOptions, make_execution, too_large_to_pull
 from sandcell.client.protocol import Request, path_of
+from sandcell.client.tool_offer import make_offer
 from sandcell_container.spec import parse_size
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from sandcell.client.blocking.execution import Execution
     from sandcell.client.blocking.transport import Transport
     from sandcell.results import ExecutionError, Result, RunResult
+    from sandcell.tools import ToolLike, Toolset
 
 __all__ = ["START_PATIENCE_S", "Context"]
 
@@ -36,9 +38,11 @@ _EXCHANGE_PATIENCE_S = 660.0  # of an object's turn in the queue, and then its w
 class Context:
     """One interpreter: variables and imports of one run are there in the next, which waits for its turn."""
 
-    def __init__(self, transport: Transport, info: ContextInfo) -> None:
+    def __init__(self, transport: Transport, info: ContextInfo, tools: Toolset | None) -> None:
+        """Not for callers. `tools` are those of the sandbox's handle."""
         self._transport = transport
         self._info = info
+        self._tools = tools
 
     @property
     def id(self) -> str:
@@ -63,6 +67,7 @@ class Context:
         on_error: Callable[[ExecutionError], object] | None = None,
         on_input: Callable[[str], object] | None = None,
         check: bool = False,
+        tools: Sequence[ToolLike] | None = None,
         **options: Unpack[RunOptions],
     ) -> RunResult:
         """Run `code` here and return what came out: `Sandbox.run_code` with this context."""
@@ -73,19 +78,30 @@ class Context:
             on_error=on_error,
             on_input=on_input,
         )
+        offer = make_offer(tools, self._tools)
         body = make_execution(
             code,
             language=self.language,
             context=self.id,
             allow_stdin=on_input is not None,
+            offer=offer,
             **options,
         )
-        return run_execution(self._transport, body, callbacks, check=check)
+        return run_execution(self._transport, body, callbacks, offer, check=check)
 
-    def start_code(self, code: str, **options: Unpack[RunOptions]) -> Execution:
+    def start_code(
+        self,
+        code: str,
+        *,
+        tools: Sequence[ToolLike] | None = None,
+        **options: Unpack[RunOptions],
+    ) -> Execution:
         """Start `code` here and return at once: `Sandbox.start_code` with this context."""
-        body = make_execution(code, language=self.language, context=self.id, allow_stdin=True, **options)
-        return start_execution(self._transport, body)
+        offer = make_offer(tools, self._tools)
+        body = make_execution(
+            code, language=self.language, context=self.id, allow_stdin=True, offer=offer, **options
+        )
+        return start_execution(self._transport, body, offer)
 
     def refresh(self) -> ContextInfo:
         """Ask for what is known of it now."""

@@ -14,7 +14,16 @@ from sandcell.api import CreateExecution, ExecutionInfo, SendInput
 from sandcell.client.blocking.channel import call
 from sandcell.client.blocking.follow import Follower, read_entries
 from sandcell.client.protocol import Cut, Request, path_of
-from sandcell.events import Ended, ErrorRaised, InputRequested, Started, Stderr, Stdout, event_of
+from sandcell.events import (
+    Ended,
+    ErrorRaised,
+    InputRequested,
+    Started,
+    Stderr,
+    Stdout,
+    ToolCalled,
+    event_of,
+)
 from sandcell.names import encode_names
 from sandcell.results import RunBuilder, RunResult
 from sandcell_container.errors import ErrorCode, SandcellError, error
@@ -22,8 +31,10 @@ from sandcell_container.errors import ErrorCode, SandcellError, error
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
+    from sandcell.client.blocking.tool_host import ToolHost
     from sandcell.client.blocking.transport import Transport
     from sandcell.client.options import Callbacks
+    from sandcell.client.tool_offer import Offer
     from sandcell.events import Event
 
 __all__ = ["Execution", "past_events", "run_execution", "start_execution"]
@@ -34,9 +45,10 @@ _PATIENCE_S = 10.0  # what a guest may take to end a run whose time is over: int
 class Execution:
     """One run. It goes on whether or not anybody follows it."""
 
-    def __init__(self, transport: Transport, info: ExecutionInfo) -> None:
+    def __init__(self, transport: Transport, info: ExecutionInfo, offer: Offer | None = None) -> None:
         self._transport = transport
         self._info = info
+        self._offer = offer
 
     @property
     def id(self) -> str:
@@ -62,13 +74,15 @@ class Execution:
     def follow(self, cursor: str | None = None) -> Generator[Event]:
         """Yield its events from the start, or after the `cursor` of an event, up to and with Ended.
 
-        Behind it stands what came late so far; following again from its cursor gives what came since.
+        Behind it stands what came late so far; following again from its cursor gives what came since. Calls to the tools
+        that this program gave the run are answered meanwhile.
 
         Raises:
             InvalidRequest (STALE_CURSOR): the cursor is of another life of the sandbox.
         """
-        request = _events_of(self.id, cursor=cursor)
-        with closing(_events(Follower(self._transport, request, request))) as events:
+        request = _events_of(self.id, self._offer, cursor=cursor)
+        follower = Follower(self._transport, request, request)
+        with closing(_events(follower, self._host())) as events:
             for event in events:
                 self._note(event)
                 yield event
@@ -79,12 +93,13 @@ class Execution:
         Raises:
             WaitTimeout (WAIT_TIMEOUT): it has not ended by then.
         """
-        follower = Follower(self._transport, _events_of(self.id), _events_of(self.id))
+        request = _events_of(self.id, self._offer)
+        follower = Follower(self._transport, request, request)
         if timeout is not None:
             follower.deadline = time.monotonic() + timeout
         built = RunBuilder(self._info.id, self._info.context_id, self._info.origin)
         try:
-            with closing(_events(follower)) as events:
+            with closing(_events(follower, self._host())) as events:
                 for event in events:
                     self._note(event)
                     _add(self._transport, built, event)
@@ -111,26 +126,39 @@ class Execution:
         body = msgspec.json.encode(SendInput(text=text))
         self._transport.fetch(_asking(self.id, "input", body))
 
+    def _host(self) -> ToolHost | None:
+        return _host_of(self._transport, self.id, self._offer, is_behind=True)
+
     def _note(self, event: Event) -> None:
         if isinstance(event, Started | Ended):
             status = "running" if isinstance(event, Started) else "ended"
             self._info = msgspec.structs.replace(self._info, status=status)
 
 
-def start_execution(transport: Transport, body: CreateExecution) -> Execution:
-    """Start a run and return it."""
-    return Execution(transport, transport.call(_creating(body, follow=False), ExecutionInfo))
+def start_execution(transport: Transport, body: CreateExecution, offer: Offer | None) -> Execution:
+    """Start a run and return it. `offer` is what stands in `body`."""
+    info = transport.call(_creating(body, follow=False), ExecutionInfo)
+    return Execution(transport, info, offer)
 
 
 def run_execution(
-    transport: Transport, body: CreateExecution, callbacks: Callbacks, *, check: bool
+    transport: Transport,
+    body: CreateExecution,
+    callbacks: Callbacks,
+    offer: Offer | None = None,
+    *,
+    check: bool,
 ) -> RunResult:
-    """Run and wait: one request. Given up (^C, cancelled, a callback that raises), the run is interrupted."""
+    """Run and wait: one request. Given up (^C, cancelled, a callback that raises), the run is interrupted.
+
+    `offer` is what stands in `body`.
+    """
     run_id = body.id or ""
-    follower = Follower(transport, _creating(body, follow=True), _events_of(run_id))
+    follower = Follower(transport, _creating(body, follow=True), _events_of(run_id, offer))
+    host = _host_of(transport, run_id, offer, is_behind=False)
     built = RunBuilder(run_id, body.context or body.language, body.origin)
     try:
-        with closing(_events(follower)) as events:
+        with closing(_events(follower, host)) as events:
             for event in events:
                 _add(transport, built, event)
                 if callbacks.on_event is not None:
@@ -152,7 +180,7 @@ def run_execution(
 
 def past_events(transport: Transport, run_id: str, *, cursor: str | None = None) -> Generator[Event]:
     """Yield the events of a run that there are by now, all or those after `cursor`."""
-    asked = _events_of(run_id, cursor=cursor)
+    asked = _events_of(run_id, None, cursor=cursor)
     request = replace(asked, query={**asked.query, "follow": "false"})
     answer = transport.open(request)
     try:
@@ -167,12 +195,26 @@ def past_events(transport: Transport, run_id: str, *, cursor: str | None = None)
         answer.close()
 
 
-def _events(follower: Follower) -> Generator[Event]:
-    with closing(follower.entries()) as entries:
-        for entry, cursor in entries:
-            event = event_of(entry, cursor.epoch)
-            if event is not None:
-                yield event
+def _events(follower: Follower, host: ToolHost | None) -> Generator[Event]:
+    try:
+        with closing(follower.entries()) as entries:
+            for entry, cursor in entries:
+                event = event_of(entry, cursor.epoch)
+                if host is not None and isinstance(event, ToolCalled):
+                    host.heed(event, follower)
+                if event is not None:
+                    yield event
+    finally:
+        if host is not None:
+            host.close()
+
+
+def _host_of(transport: Transport, run_id: str, offer: Offer | None, *, is_behind: bool) -> ToolHost | None:
+    if offer is None:
+        return None
+    from sandcell.client.blocking.tool_host import ToolHost  # for who has tools
+
+    return ToolHost(transport, run_id, offer, is_behind=is_behind)
 
 
 def _add(transport: Transport, built: RunBuilder, event: Event) -> None:
@@ -221,12 +263,11 @@ def _of(run_id: str) -> Request:
     return Request(method="GET", path=path_of("executions", run_id))
 
 
-def _events_of(run_id: str, *, cursor: str | None = None) -> Request:
-    return Request(
-        method="GET",
-        path=path_of("executions", run_id, "events"),
-        query={} if cursor is None else {"cursor": cursor},
-    )
+def _events_of(run_id: str, offer: Offer | None, *, cursor: str | None = None) -> Request:
+    query = {} if cursor is None else {"cursor": cursor}
+    if offer is not None:
+        query["tools"] = offer.key
+    return Request(method="GET", path=path_of("executions", run_id, "events"), query=query)
 
 
 def _asking(run_id: str, verb: str, body: bytes = b"") -> Request:

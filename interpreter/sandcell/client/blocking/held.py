@@ -23,6 +23,7 @@ from sandcell.client.options import CreateOptions, make_spec
 from sandcell.client.protocol import Request, path_of
 from sandcell.client.records import born_dead, info_of_record, not_yours
 from sandcell.client.signature import show_options
+from sandcell.client.tool_offer import toolset_of
 from sandcell_container.errors import ErrorCode, NotFound, SandcellError
 from sandcell_container.ids import check_id
 from sandcell_container.usage import Stats
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Literal
 
+    from sandcell.client.host import OpenEngine
     from sandcell.events import StatusChanged
+    from sandcell.tools import Toolset
     from sandcell_container.engine import Engine, Probe, Record
     from sandcell_container.spec import SandboxSpec, Status
 
@@ -50,6 +53,7 @@ class Held:
         self._transport = transport
         self._owner_pid = os.getpid() if owner else None
         self._notes: tuple[str, ...] = ()
+        self._tools: Toolset | None = None
 
     # --- how one comes by a sandbox
 
@@ -68,7 +72,8 @@ class Held:
         image (engine `local`: an environment, without `apt`) of their own, built once for all who ask for the same.
         `python`: the interpreter whose environment user code gets, by default this one. `default_timeout` for
         runs and commands, `idle_timeout`, `start_timeout` in seconds. `on_release`: what becomes of it when its owner
-        closes it or dies: "remove", "stop" or "keep".
+        closes it or dies: "remove", "stop" or "keep". `tools`: functions of this program that the code of this handle's runs may
+        call, or `Tool`s; see docs/tools.md.
 
         Raises:
             InvalidRequest: INVALID_ARGUMENT, INVALID_NAME, INVALID_ENV_NAME; UNSUPPORTED: an option of a later
@@ -76,21 +81,14 @@ class Held:
             Conflict (EXISTS): the name is taken.
             Unavailable: ENGINE_UNAVAILABLE, START_FAILED, START_TIMEOUT, each with its cause and what to do.
         """
+        tools = toolset_of(options.get("tools"))
         host = in_thread(the_host)
         spec = make_spec(host.config, image, options)
         opened = in_thread(host.engine, options.get("engine") or host.config.engine)
         spec = fit_engine(spec, opened.engine.name, image)
-        for _ in range(_TRIES - 1):
-            try:
-                return cls._make(host, opened.engine, spec, opened.passed_over)
-            except SandcellError as problem:
-                if problem.code is not ErrorCode.EXISTS or not options.get("reuse"):
-                    raise
-            try:
-                return cls.connect(spec.name)
-            except NotFound:
-                pass  # its maker has failed, or it was removed meanwhile
-        return cls._make(host, opened.engine, spec, opened.passed_over)
+        made = cls._make_or_find(host, opened, spec, reuse=options.get("reuse", False))
+        made._tools = tools
+        return made
 
     @classmethod
     def connect(cls, name_or_id: str) -> Self:
@@ -121,6 +119,21 @@ class Held:
         """Return the sandboxes of this machine."""
         host = in_thread(the_host)
         return [info_of_record(found.record) for found in in_thread(host.records)]
+
+    @classmethod
+    def _make_or_find(cls, host: Host, opened: OpenEngine, spec: SandboxSpec, *, reuse: bool) -> Self:
+        """Make a sandbox, or with `reuse` return the one that has its name."""
+        for _ in range(_TRIES - 1):
+            try:
+                return cls._make(host, opened.engine, spec, opened.passed_over)
+            except SandcellError as problem:
+                if problem.code is not ErrorCode.EXISTS or not reuse:
+                    raise
+            try:
+                return cls.connect(spec.name)
+            except NotFound:
+                pass  # its maker has failed, or it was removed meanwhile
+        return cls._make(host, opened.engine, spec, opened.passed_over)
 
     @classmethod
     def _make(cls, host: Host, engine: Engine, spec: SandboxSpec, passed_over: tuple[Probe, ...]) -> Self:

@@ -29,6 +29,7 @@ from sandcell.client.options import (
 )
 from sandcell.client.protocol import Request, path_of
 from sandcell.client.stdin import Stdin, StdinFile, check_stdin
+from sandcell.client.tool_offer import make_offer
 from sandcell.names import encode_names
 from sandcell_container.spec import parse_size
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from sandcell.command import ExecResult, StreamName
     from sandcell.notebook import NotebookProgress, NotebookResult, OnError
     from sandcell.results import ExecutionError, Result, RunResult
+    from sandcell.tools import ToolLike
 
 __all__ = ["Sandbox"]
 
@@ -88,6 +90,7 @@ class Sandbox(Held, Processes, Sessions, Terminals):
         on_input: Callable[[str], object] | None = None,
         check: bool = False,
         id: str | None = None,
+        tools: Sequence[ToolLike] | None = None,
     ) -> RunResult:
         """Run `code` and return all that a notebook would show; an exception of the code is in `error`.
 
@@ -99,6 +102,8 @@ class Sandbox(Held, Processes, Sessions, Terminals):
         Callbacks are called where the caller stands, while the run goes on, and may use the sandbox: with text, a
         result, an error, or the prompt of an `input()`, whose line `on_input` returns (without it, an error in the
         code). One that raises, ^C and a cancelled task interrupt the run. `check`: code that failed raises.
+        `tools`: functions of this program that the code may call, in the place of those that the sandbox was given; they
+        are called as callbacks are, those of AsyncSandbox beside the caller.
 
         Raises:
             InvalidRequest: UNKNOWN_LANGUAGE, CWD_NOT_FOUND, INVALID_ARGUMENT, INVALID_NAME, INVALID_ENV_NAME.
@@ -114,6 +119,7 @@ class Sandbox(Held, Processes, Sessions, Terminals):
             on_error=on_error,
             on_input=on_input,
         )
+        offer = make_offer(tools, self._tools)
         body = make_execution(
             code,
             language=language,
@@ -127,8 +133,9 @@ class Sandbox(Held, Processes, Sessions, Terminals):
             queue_timeout=queue_timeout,
             on_busy=on_busy,
             on_disconnect=on_disconnect,
+            offer=offer,
         )
-        return run_execution(self._transport, body, callbacks, check=check)
+        return run_execution(self._transport, body, callbacks, offer, check=check)
 
     def start_code(
         self,
@@ -136,15 +143,20 @@ class Sandbox(Held, Processes, Sessions, Terminals):
         *,
         language: str = "python",
         context: Context | str | None = None,
+        tools: Sequence[ToolLike] | None = None,
         **options: Unpack[RunOptions],
     ) -> Execution:
-        """Start `code` as `run_code` does and return at once; its questions are answered by `send_input`.
+        """Start `code` as `run_code` does and return at once; its questions are answered by `send_input`, and calls to its
+        `tools` while this program follows it or waits for it.
 
         It goes on whoever comes and goes: `on_disconnect="interrupt"` is INVALID_ARGUMENT here.
         """
         context_id = context.id if isinstance(context, Context) else context
-        body = make_execution(code, language=language, context=context_id, allow_stdin=True, **options)
-        return start_execution(self._transport, body)
+        offer = make_offer(tools, self._tools)
+        body = make_execution(
+            code, language=language, context=context_id, allow_stdin=True, offer=offer, **options
+        )
+        return start_execution(self._transport, body, offer)
 
     def execution(self, id: str) -> Execution:
         """Return the run `id`, whoever started it. NOT_FOUND where there is none."""
@@ -173,17 +185,17 @@ class Sandbox(Held, Processes, Sessions, Terminals):
         body = make_context(language=language, id=id, cwd=cwd, env=env, memory=memory)
         encoded = encode_names(body)
         request = Request(method="POST", path=path_of("contexts"), body=encoded, patience=START_PATIENCE_S)
-        return Context(self._transport, self._transport.call(request, ContextInfo))
+        return Context(self._transport, self._transport.call(request, ContextInfo), self._tools)
 
     def context(self, id: str) -> Context:
         """Return the context `id`. NOT_FOUND where there is none."""
         request = Request(method="GET", path=path_of("contexts", check_text(id, what="id")))
-        return Context(self._transport, self._transport.call(request, ContextInfo))
+        return Context(self._transport, self._transport.call(request, ContextInfo), self._tools)
 
     def contexts(self) -> list[Context]:
         """Return the contexts that there are."""
         found = self._transport.call(Request(method="GET", path=path_of("contexts")), list[ContextInfo])
-        return [Context(self._transport, each) for each in found]
+        return [Context(self._transport, each, self._tools) for each in found]
 
     def run_notebook(
         self,
