@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 from contextlib import ExitStack, asynccontextmanager
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,10 +30,10 @@ from sandcell.config import Config
 from sandcell.failure import failure_of
 from sandcell.front_link import FrontLink
 from sandcell.guest_socket import GuestAddress
-from sandcell_container.errors import SandcellError
+from sandcell_container.errors import SandcellError, Unavailable
 from sandcell_container.ids import new_id
 from sandcell_kernel.answers import Problem
-from sandcell_kernel.outer import OuterKernel, Stop, Up
+from sandcell_kernel.outer import OuterKernel, Stop, Up, Wake
 from sandcell_kernel.sockets import OuterSockets, read_connection_file
 
 if TYPE_CHECKING:
@@ -47,6 +48,12 @@ __all__ = ["KernelProcess", "main"]
 
 log = logging.getLogger("sandcell.launch_kernel")  # run as a program, its name is __main__
 
+_DOWN_S = 2.0  # from a guest's last answer to the end of its sandbox: what it ends has a grace
+_RESTS = Problem(
+    name="SANDBOX_GONE",
+    value="the sandbox was stopped",
+    lines=("run a cell: it is started again, with its files and without variables",),
+)
 _STOP_S = 1.8  # jupyter_client sends SIGTERM after 2.5 s of a shutdown_request
 
 
@@ -63,6 +70,7 @@ class KernelProcess:
         )
         self._link: FrontLink | None = None
         self._stopped: asyncio.Future[Stop | None] = self._loop.create_future()
+        self._woken = asyncio.Event()
 
     async def run(self) -> None:
         """Serve until the front end or a signal asks for the end, or the parent dies.
@@ -95,6 +103,8 @@ class KernelProcess:
                 case Up(channel, message):
                     if self._link is not None:
                         self._link.send(channel, message)
+                case Wake():
+                    self._woken.set()
                 case Stop():
                     if not self._stopped.done():
                         self._stopped.set_result(action)
@@ -106,12 +116,37 @@ class KernelProcess:
 
     async def _keep_front(self) -> None:
         try:
-            async with _open_sandbox(self._config) as record:
-                await self._serve_front(record)
+            async with _open_sandbox(self._config) as sandbox:
+                while True:
+                    await self._serve_start(sandbox)
+                    self._woken.clear()
+                    await self._woken.wait()
+                    await self._wake(sandbox)
         except Exception as problem:
             failure = failure_of(problem)
             log.warning("no sandbox code=%s: %s", failure.code, failure, exc_info=_unless_ours(problem))
             self._act(self._machine.give_up(Problem.of(failure)))
+
+    async def _serve_start(self, sandbox: AsyncSandbox) -> None:
+        """Serve until this start of the sandbox has ended, and can be followed by another one. Raises what else ends it."""
+        record = await _record_of(sandbox)
+        try:
+            await self._serve_front(record)
+        except SandcellError as problem:
+            if not await _can_start(sandbox, record.starts):
+                raise
+            log.info("the sandbox rests sandbox=%s code=%s", sandbox.name, problem.code)
+            self._act(self._machine.rest(_RESTS))
+
+    async def _wake(self, sandbox: AsyncSandbox) -> None:
+        """Start the sandbox for a cell; one that does not start, but is there, is tried again at the next."""
+        while True:
+            try:
+                return await sandbox.start()
+            except Unavailable as problem:
+                self._woken.clear()
+                self._act(self._machine.rest(Problem.of(problem)))
+            await self._woken.wait()
 
     async def _serve_front(self, record: Record) -> None:
         async with _open_front(record, self._front_id, self._config):
@@ -152,14 +187,26 @@ def _watch_parent(held: ExitStack, loop: asyncio.AbstractEventLoop, on_death: Ca
 
 
 @asynccontextmanager
-async def _open_sandbox(config: Config) -> AsyncGenerator[Record]:
-    """Yield the record of a sandbox of our own, removed at the end, or of the one that SANDCELL_SANDBOX names."""
+async def _open_sandbox(config: Config) -> AsyncGenerator[AsyncSandbox]:
+    """Yield a sandbox of our own, removed at the end, or the one that SANDCELL_SANDBOX names."""
     attached = config.sandbox is not None
     sandbox = await (AsyncSandbox.connect(config.sandbox) if config.sandbox else AsyncSandbox.create())
     log.info("sandbox=%s attached=%s", sandbox.name, attached)
     async with sandbox:
-        found = await asyncio.to_thread(the_host().records)
-        yield find_record(found, sandbox.id).record
+        yield sandbox
+
+
+async def _record_of(sandbox: AsyncSandbox) -> Record:
+    found = await asyncio.to_thread(the_host().records)
+    return find_record(found, sandbox.id).record
+
+
+async def _can_start(sandbox: AsyncSandbox, starts: int) -> bool:
+    """Whether the start number `starts` of a sandbox has ended, and its files are there for another one."""
+    engine = (await asyncio.to_thread(the_host().engine, sandbox.engine)).engine
+    await asyncio.to_thread(partial(engine.await_end, sandbox.id, timeout=_DOWN_S))
+    found = await asyncio.to_thread(engine.find, sandbox.id)
+    return found is not None and (found.status == "stopped" or found.starts > starts)
 
 
 @asynccontextmanager

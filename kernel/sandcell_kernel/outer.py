@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-__all__ = ["OuterAction", "OuterKernel", "Stop", "Up"]
+__all__ = ["OuterAction", "OuterKernel", "Stop", "Up", "Wake"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,14 @@ class Stop:
     request: Message
 
 
-OuterAction = ChannelMessage | Up | Stop
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """A cell came and the sandbox is stopped: start it, then `connect`; else `rest` again, or `give_up`."""
+
+
+OuterAction = ChannelMessage | Up | Stop | Wake
+
+_STARTED = "[sandcell] the sandbox was stopped and is started again: files are there, variables and processes are not\n"
 
 
 @dataclass(slots=True)
@@ -66,7 +73,11 @@ class OuterKernel:
         self._answers = Answers(session)
         self._open: dict[RequestKey, _Open] = {}
         self._connected = False
-        self._gone: Problem | None = None
+        self._gone: Problem | None = (
+            None  # why there is no guest: none will be, or one when the next cell comes
+        )
+        self._may_wake = False
+        self._woken_by: Message | None = None
         self._info: dict[str, Any] = describe_kernel(version)
 
     # --- from the front end
@@ -79,6 +90,9 @@ class OuterKernel:
         """
         if message.msg_type == "shutdown_request":
             return [self._answers.status(message, "busy"), Stop(channel, message)]
+        if self._may_wake and message.msg_type == "execute_request":
+            self._may_wake, self._gone, self._woken_by = False, None, message
+            return [*self._ask(_Open(channel, message)), Wake()]
         if self._gone is not None:
             return [*self._answer_alone(channel, message, self._gone)]
         if len(self._open) >= self._max_open:
@@ -107,6 +121,9 @@ class OuterKernel:
     def connect(self) -> list[OuterAction]:
         """A connection to the front is there: send what waits, and again what a broken one left open."""
         self._connected = True
+        return [*self._tell_of_start(), *self._send_open()]
+
+    def _send_open(self) -> list[OuterAction]:
         return [Up(each.channel, each.message) for each in self._open.values()]
 
     def disconnect(self) -> None:
@@ -137,10 +154,22 @@ class OuterKernel:
             for each in self._open.values()
             if each.message.msg_type == "execute_request" and each.busy
         ]
-        return told + self.connect()
+        return told + self._send_open()
 
     def give_up(self, problem: Problem) -> list[OuterAction]:
         """There is no guest and there will be none: answer everything, now and from now on."""
+        self._may_wake, self._woken_by = False, None
+        return self._end_all(problem)
+
+    def rest(self, problem: Problem) -> list[OuterAction]:
+        """The sandbox is stopped and can be started: answer what is open, and what comes until the next cell, which is
+        to start it."""
+        self._may_wake, self._woken_by = True, None
+        return self._end_all(problem)
+
+    # --- inside
+
+    def _end_all(self, problem: Problem) -> list[OuterAction]:
         self._connected, self._gone = False, problem
         told = list[OuterAction]()
         waiting, self._open = self._open, {}
@@ -148,7 +177,10 @@ class OuterKernel:
             told += self._finish(each, problem)
         return told
 
-    # --- inside
+    def _tell_of_start(self) -> list[OuterAction]:
+        """Say to the cell that has woken the sandbox what it does not find any more."""
+        cell, self._woken_by = self._woken_by, None
+        return [] if cell is None else [self._answers.stream(cell, "stderr", _STARTED)]
 
     def _ask(self, asked: _Open) -> list[OuterAction]:
         self._open[asked.message.key] = asked

@@ -344,6 +344,38 @@ async def test_a_sandbox_that_goes_away_ends_its_cell_with_the_reason(shared: As
         assert info["language_info"]["name"] == "python"
 
 
+async def test_a_cell_starts_a_sandbox_that_was_stopped(shared: AsyncSandbox) -> None:
+    async with open_notebook(SANDCELL_SANDBOX=shared.name) as notebook:
+        running = notebook.send("open('kept', 'w').write('file')\nprint('go')\nimport time\ntime.sleep(60)")
+        await notebook.until_printed(running, "go\n")
+        for _ in range(2):
+            await shared.stop()
+            if running:
+                cell = await notebook.finish(running)
+                assert (cell.reply["ename"], cell.states) == ("SANDBOX_GONE", ["busy", "idle"])
+                assert "run a cell" in cell.reply["traceback"][-1]
+            info = await notebook.ask("shell", notebook.client.kernel_info())  # this starts nothing
+            assert info["language_info"]["name"] == "python"
+            record = await asyncio.to_thread(the_host().find, shared.id)
+            assert record.record.status == "stopped"
+            again = await notebook.run("print(open('kept').read(), 'time' in globals())")
+            assert again.text() == "file False\n"
+            assert "started again" in again.text("stderr")
+            assert (await notebook.run("1")).text("stderr") == ""
+            running = ""
+        assert (await shared.exec("echo on")).stdout == "on\n"
+
+
+async def test_a_restart_by_somebody_else_is_a_start_for_the_kernel(shared: AsyncSandbox) -> None:
+    async with open_notebook(SANDCELL_SANDBOX=shared.name) as notebook:
+        await notebook.run("left = 1")
+        await shared.restart()
+        again = await notebook.run("print('left' in globals())")
+        if again.reply["status"] == "error":  # it came before the end was noticed
+            again = await notebook.run("print('left' in globals())")
+        assert again.text() == "False\n"
+
+
 async def test_restart_makes_another_sandbox_where_the_first_was_removed() -> None:
     before = {each.id for each in await AsyncSandbox.list()}
     async with open_notebook() as notebook:

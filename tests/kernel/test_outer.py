@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sandcell_kernel.answers import Problem
-from sandcell_kernel.outer import OuterKernel, Stop, Up
+from sandcell_kernel.outer import OuterKernel, Stop, Up, Wake
 from sandcell_kernel.wire import ChannelMessage, Message, new_message
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ def _word(action: OuterAction) -> str:
             return f"up:{channel}:{message.msg_type}"
         case Stop():
             return "stop"
+        case Wake():
+            return "wake"
 
 
 def busy(kernel: OuterKernel, asked: Message) -> list[OuterAction]:
@@ -160,6 +162,40 @@ def test_later_requests_say_why_there_is_no_sandbox(kind: str, expected: list[st
     assert said == ["iopub:status:busy", *expected, "iopub:status:idle"]
     assert kernel.receive("stdin", request("input_reply")) == []
     assert kernel.interrupt() == []
+
+
+def test_a_stopped_sandbox_is_started_by_the_next_cell_alone() -> None:
+    kernel, running = make_kernel(), request("execute_request")
+    kernel.receive("shell", running)
+    busy(kernel, running)
+    assert words(kernel.rest(GONE)) == [
+        "iopub:error:SANDBOX_GONE",
+        "shell:execute_reply:error",
+        "iopub:status:idle",
+    ]
+    told = words(kernel.receive("shell", request("complete_request")))
+    assert told == ["iopub:status:busy", "shell:complete_reply:error", "iopub:status:idle"]
+    cell, next_cell = request("execute_request"), request("execute_request")
+    assert kernel.receive("shell", cell) == [Wake()]
+    assert kernel.receive("shell", next_cell) == []
+    first, *ups = kernel.connect()
+    assert isinstance(first, ChannelMessage)
+    assert first.message.parent_header == cell.header
+    assert "started again" in first.message.body()["text"]
+    assert ups == [Up("shell", cell), Up("shell", next_cell)]
+    kernel.disconnect()
+    assert kernel.connect() == ups  # it is told once
+
+
+def test_a_sandbox_that_does_not_start_is_tried_again_by_the_next_cell() -> None:
+    kernel = make_kernel()
+    kernel.rest(GONE)
+    assert kernel.receive("shell", request("execute_request")) == [Wake()]
+    failed = Problem(name="START_FAILED", value="no room")
+    assert "iopub:error:START_FAILED" in words(kernel.rest(failed))
+    assert kernel.receive("shell", request("execute_request")) == [Wake()]
+    assert "shell:execute_reply:error" in words(kernel.give_up(GONE))
+    assert Wake() not in kernel.receive("shell", request("execute_request"))
 
 
 def test_what_the_guest_said_of_the_kernel_is_remembered() -> None:
