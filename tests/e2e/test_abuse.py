@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -166,18 +165,6 @@ def busy(victim: Sandbox) -> Generator[None]:
     job = victim.start_process(["python", "-c", _STUBBORN])
     job.wait_for_log("on", timeout=DEADLINE)
     yield
-
-
-def test_one_that_is_killed_from_outside(neighbour: Sandbox) -> None:
-    with Sandbox.create(engine="local", memory="384MiB") as box, busy(box):
-        found = entry_of(box)
-        os.kill(GuestProcess(box).launcher, signal.SIGKILL)
-        end = the_host().engine("local").engine.await_end(box.id, timeout=WITHIN_S)
-        assert end is not None and (end.cause, end.signal) == ("signaled", 9)
-        assert_others_answer(neighbour)
-        with pytest.raises(SandcellError, match="signal 9"):
-            box.exec("true")
-        assert_gone(found)
 
 
 def test_one_that_is_removed_while_it_resists(neighbour: Sandbox) -> None:

@@ -230,15 +230,6 @@ def make_and_crash(place: Place, on_release: str) -> str:
     return sandbox_id
 
 
-def test_nothing_is_left_of_a_sandbox_whose_program_was_killed(place: Place) -> None:
-    sandbox_id = make_and_crash(place, "remove")
-    end = place.engine.await_end(sandbox_id, timeout=20)
-    assert end is not None
-    assert sandbox_id in place.engine.prune().removed or place.engine.find(sandbox_id) is None
-    assert place.containers(sandbox_id) == []
-    assert not (the_host().config.state_path / place.name / sandbox_id).exists()
-
-
 def test_a_kept_sandbox_whose_program_was_killed_is_found_again(place: Place) -> None:
     sandbox_id = make_and_crash(place, "keep")
     assert sandbox_id in place.engine.prune().live

@@ -5,7 +5,6 @@ Once on Docker and once on Podman, as all tests with the fixture `place`.
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -221,32 +220,6 @@ except OSError as refusal:
 
 
 # --- how it ends
-
-
-def test_a_killed_container_ends_waiting_calls_with_the_cause(place: Place) -> None:
-    with Sandbox.create(engine=place.name) as sandbox:
-        caught = list[SandcellError]()
-
-        def wait() -> None:
-            try:
-                sandbox.run_code(
-                    "print('here'); import time; time.sleep(60)", on_stdout=lambda _: running.set()
-                )
-            except SandcellError as problem:
-                caught.append(problem)
-
-        running = threading.Event()
-        waiting = threading.Thread(target=wait)
-        waiting.start()
-        assert running.wait(30)
-        place.containers(sandbox.id)[0].kill()
-        waiting.join(20)
-        assert not waiting.is_alive()
-        assert caught[0].code is ErrorCode.SANDBOX_GONE
-        assert caught[0].details["end"]["cause"] == "killed"
-        with pytest.raises(SandcellError) as next_call:
-            sandbox.exec("true")
-        assert next_call.value.code == ErrorCode.SANDBOX_GONE
 
 
 def test_nothing_is_left_of_a_removed_sandbox(place: Place) -> None:
