@@ -21,7 +21,7 @@ from sandcell import ErrorCode, Sandbox, SandcellError
 from sandcell.cli.main import main
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
     from tests.e2e.conftest import EnginePlace
 
@@ -62,7 +62,8 @@ def mark() -> str:
 
 
 def assert_others_answer(neighbour: Sandbox) -> None:
-    for ask in (lambda: neighbour.exec("true").ok, lambda: main(["ps"]) == 0):
+    asks: tuple[Callable[[], bool], ...] = (lambda: neighbour.exec("true").ok, lambda: main(["ps"]) == 0)
+    for ask in asks:
         begun = time.monotonic()
         assert ask()
         assert time.monotonic() - begun < WITHIN_S
