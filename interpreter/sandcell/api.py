@@ -136,7 +136,8 @@ class CreateExecution(Body, frozen=True, kw_only=True):
     allow_stdin: bool = False
     store_history: bool = True
     origin: str = "sdk"
-    want: tuple[str, ...] = ("value",)  # extras that only runs of the SDK ask for: value data chart
+    # Extras of results, which Jupyter's own runs do not ask for; with any of them, what is too large goes into files.
+    want: tuple[Literal["value", "data", "chart"], ...] = ("value", "data", "chart")
     tools: OfferTools | None = None
 
 

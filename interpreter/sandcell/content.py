@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from sandcell.events import Truncated
+from sandcell.handle import left_out_of
 from sandcell_kernel.wire import BadMessage, TooComplex
 
 if TYPE_CHECKING:
@@ -92,21 +93,26 @@ class Bundle:
     def bounded(self, limits: ResultLimits) -> tuple[Bundle, list[Truncated]]:
         """Return the bundle without the parts over their bound, and for each of these what was left out.
 
-        A part is left out whole: half an image is none. Where nothing remains a text says so.
+        A part is left out whole: half an image is none. Where nothing remains a text says so. What our runtime has put
+        into files is among them, with its path.
         """
         left_out = take_number(take_object(self.metadata, "sandcell"), "left_out")
         if left_out:  # by our runtime, which put the text in its place
             return self, [Truncated(stream="result", bytes=left_out, total_bytes=left_out)]
         sizes = {mime: _size(value) for mime, value in self.data.items()}
         over = [Truncated(stream=m, bytes=n, total_bytes=n) for m, n in sizes.items() if n > limits.of(m)]
+        spilled = [
+            Truncated(stream=out.mime, bytes=out.size, total_bytes=out.size, path=out.path)
+            for out in left_out_of(self.metadata)
+        ]
         if not over:
-            return self, over
+            return self, spilled
         dropped = {event.stream for event in over}
         kept = {mime: value for mime, value in self.data.items() if mime not in dropped}
         notes = [
             f"[{e.stream} of {e.bytes} bytes left out: the limit is {limits.of(e.stream)}]" for e in over
         ]
-        return Bundle(kept or {"text/plain": "\n".join(notes)}, self.metadata), over
+        return Bundle(kept or {"text/plain": "\n".join(notes)}, self.metadata), [*spilled, *over]
 
 
 def content_of(message: Message) -> dict[str, Any]:

@@ -167,6 +167,7 @@ class Executions:
     """All runs of a guest by id; at most `config.max_records` of those that have ended.
 
     `default_timeout` in seconds is for requests that set none. `workdir` is what a relative folder starts from.
+    `results_dir` is where interpreters put results that are too large to send, as the user that they run as.
     """
 
     def __init__(
@@ -179,6 +180,7 @@ class Executions:
         default_timeout: float | None,
         spill_dir: str | None = None,
         tools: ToolRoom | None = None,
+        results_dir: str | None = None,
     ) -> None:
         self._tools = tools
         self._contexts = contexts
@@ -186,6 +188,7 @@ class Executions:
         self._epoch = epoch
         self._workdir = workdir
         self._default_timeout = default_timeout
+        self._results_dir = results_dir
         self._limits = JournalLimits(
             memory=config.journal_memory,
             head=int(config.journal_memory * _HEAD_SHARE),
@@ -343,6 +346,9 @@ class Executions:
         extras: dict[str, Any] = {"want": request.want} if request.want else {}
         if calls is not None:
             extras["tools"] = {"address": calls.address, "secret": calls.secret}
+        if request.want and self._results_dir is not None:
+            text, image = self._config.max_text_result, self._config.max_image_result
+            extras["spill"] = {"folder": self._results_dir, "text": text, "image": image}
         if request.env:
             extras["env"] = check_env(request.env)
         if request.cwd is not None:

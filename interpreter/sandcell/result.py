@@ -8,10 +8,14 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from sandcell.chart import Chart, chart_from
+from sandcell.handle import Handle, left_out_of
+from sandcell.plotly_chart import PLOTLY_MIME, chart_of_plotly
+from sandcell.table import Table, table_from
 from sandcell_container.errors import ErrorCode, error
 
 __all__ = ["Handle", "Image", "Result"]
@@ -47,15 +51,8 @@ _SUFFIXES = {
     ".txt": "text",
 }
 _BINARY = {"png", "jpeg", "pdf"}
-
-
-@dataclass(frozen=True, slots=True)
-class Handle:
-    """A result that was too large to send: the whole is at `path` inside the sandbox."""
-
-    path: str
-    size: int
-    mime: str
+_OWN = {"data": DATA_MIME, "chart": CHART_MIME}
+_RANK = {mime: at for at, mime in enumerate(FORMATS.values())}
 
 
 class Image(bytes):
@@ -74,6 +71,7 @@ class Result:
     """Something that was displayed. `mime` is the whole bundle as Jupyter has it: text, JSON, images as base64.
 
     Each format is a property, None where the bundle does not have it: text as str, images and PDF as bytes.
+    `spilled` is where in the sandbox the whole is of what was too large to send.
     """
 
     mime: dict[str, Any]
@@ -123,34 +121,38 @@ class Result:
         return self._bytes("pdf")
 
     @property
-    def data(self) -> Any:
-        """A table as `{"columns", "rows"}`, where the run asked for it."""
-        return self.mime.get(DATA_MIME)
+    def data(self) -> Table | None:
+        """The table that was displayed, where the run asked for it: the first rows, with the shape of the whole."""
+        return table_from(self.mime[DATA_MIME]) if DATA_MIME in self.mime else None
 
     @property
-    def chart(self) -> Any:
-        """A chart as data, where the run asked for it."""
-        return self.mime.get(CHART_MIME)
+    def chart(self) -> Chart | None:
+        """The chart that was displayed, as data, where the run asked for it: of matplotlib or plotly."""
+        if CHART_MIME in self.mime:
+            return chart_from(self.mime[CHART_MIME])
+        return chart_of_plotly(self.mime[PLOTLY_MIME]) if PLOTLY_MIME in self.mime else None
 
     def formats(self) -> list[str]:
-        """Return the short names of the formats that it has, such as "text" and "png"."""
-        return [name for name, mime in FORMATS.items() if mime in self.mime]
+        """Return what it has: short names such as "text", "png", "data" and "chart", and other MIME types as they are."""
+        known = {*FORMATS.values(), *_OWN.values()}
+        others = [mime for mime in self.mime if mime not in known]
+        named = {**FORMATS, **_OWN}.items()
+        found = [name for name, mime in named if mime in self.mime]
+        if PLOTLY_MIME in self.mime and "chart" not in found:
+            found.append("chart")
+        return found + others
 
     def save(self, path: str | Path) -> Path:
         """Write the format that the suffix of `path` names, and return the path.
 
         Raises:
-            InvalidRequest (INVALID_ARGUMENT): the suffix is unknown, or it has no such format.
+            InvalidRequest (INVALID_ARGUMENT): the suffix is unknown, it has no such format, or that was too large to send.
         """
         target = Path(path)
         name = _SUFFIXES.get(target.suffix.lower(), "")
         content = self._bytes(name) if name in _BINARY else self._file_text(name)
         if content is None:
-            raise error(
-                ErrorCode.INVALID_ARGUMENT,
-                f"{target.name!r} cannot be written: this result has {', '.join(self.formats()) or 'no format'}",
-                hint=f"one of the suffixes {' '.join(_SUFFIXES)}",
-            )
+            raise self._cannot_save(target)
         if isinstance(content, bytes):
             target.write_bytes(content)
         else:
@@ -158,15 +160,61 @@ class Result:
         return target
 
     def to_pandas(self) -> Any:
-        """Return the table as a pandas DataFrame.
+        """Return the table as a pandas DataFrame or Series, with its types: the rows that `data` has.
 
         Raises:
-            InvalidRequest (UNSUPPORTED): the run did not ask for data, or this is no table.
+            InvalidRequest (UNSUPPORTED): the run did not ask for data, this is no table, or pandas is not installed here.
         """
-        raise error(
-            ErrorCode.UNSUPPORTED,
-            "this result holds no table as data",
-            hint="return the rows as the value of the last expression, such as df.to_dict('records')",
+        table = self.data
+        if table is None:
+            raise error(
+                ErrorCode.UNSUPPORTED,
+                "this result holds no table as data",
+                hint="end the code with a DataFrame of pandas or polars, or pull a variable with context.pull()",
+            )
+        return table.to_pandas()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it, JSON-safe; `from_dict` takes it back."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> Self:
+        """Return the result that `to_dict` gave `fields` of; what is not known here is left out."""
+        spilled = fields.get("spilled")
+        return cls(
+            mime=fields["mime"],
+            metadata=fields.get("metadata") or {},
+            display_id=fields.get("display_id"),
+            is_main=fields.get("is_main", False),
+            spilled=Handle(**spilled) if spilled else None,
+        )
+
+    @classmethod
+    def of_display(cls, mime: dict[str, Any], metadata: dict[str, Any], **more: Any) -> Self:
+        """Return the result of a bundle as it came; `spilled` is the richest part of it that was too large to send."""
+        handles = {out.mime: out.handle for out in left_out_of(metadata) if out.handle is not None}
+        order = sorted(handles, key=lambda name: _RANK.get(name, len(_RANK)))
+        return cls(mime=mime, metadata=metadata, spilled=handles[order[0]] if order else None, **more)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        """Show it in a notebook without giving code of the sandbox the page: see `sandcell.shown`."""
+        from sandcell.shown import bundle_of  # who shows nothing does not pay for it
+
+        return bundle_of(self.text or f"[{', '.join(self.formats())}]", [self])
+
+    def _cannot_save(self, target: Path) -> Exception:
+        spilled = self.spilled
+        if spilled is not None and FORMATS.get(_SUFFIXES.get(target.suffix.lower(), "")) == spilled.mime:
+            return error(
+                ErrorCode.INVALID_ARGUMENT,
+                f"{target.name!r} cannot be written: {spilled.mime} of {spilled.size} bytes was too large to send",
+                hint=f"sandbox.files.download({spilled.path!r}, ...)",
+            )
+        return error(
+            ErrorCode.INVALID_ARGUMENT,
+            f"{target.name!r} cannot be written: this result has {', '.join(self.formats()) or 'no format'}",
+            hint=f"one of the suffixes {' '.join(_SUFFIXES)}",
         )
 
     def _text(self, name: str) -> str | None:

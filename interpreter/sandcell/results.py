@@ -6,8 +6,8 @@ Source: CONTRACT section 1 for every name and shape here.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal, TypeVar, cast
 
 from sandcell.api import ToolState
 from sandcell.events import (
@@ -32,6 +32,8 @@ from sandcell_container.errors import ErrorCode, error
 from sandcell_container.errors import Failed as FailedError
 
 __all__ = ["ExecutionError", "LogEntry", "Result", "RunBuilder", "RunResult", "ToolCall"]
+
+_Kind = TypeVar("_Kind")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,14 +152,29 @@ class RunResult:
         return cut_middle(text, max_chars)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it, JSON-safe."""
+        """Return all of it, JSON-safe; `from_dict` takes it back."""
         return {**asdict(self), "ok": self.ok, "timed_out": self.timed_out}
 
+    @classmethod
+    def from_dict(cls, given: dict[str, Any]) -> RunResult:
+        """Return the result that `to_dict` gave `given` of, also by way of JSON; what is not known here is left out."""
+        raised = given.get("error")
+        parts = {
+            "end": _made(End, given["end"]),
+            "logs": [_made(LogEntry, entry) for entry in given.get("logs", ())],
+            "results": [Result.from_dict(result) for result in given.get("results", ())],
+            "error": _made(ExecutionError, raised) if raised else None,
+            "truncated": {name: _made(Truncation, cut) for name, cut in given.get("truncated", {}).items()},
+        }
+        return _made(cls, {**given, **parts})
+
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        """Show a run in a notebook as the run itself would have shown its main result."""
-        main = next((result for result in reversed(self.results) if result.is_main), None)
-        shown = dict(main.mime) if main is not None and self.ok else {}
-        return {"text/plain": self.for_model(), **shown}
+        """Show a run in a notebook as the run itself looked, without giving code of the sandbox the page."""
+        from sandcell.shown import bundle_of  # who shows nothing does not pay for it
+
+        return bundle_of(
+            self.for_model(), self.results, before=self.stdout + self.stderr, after=self._error_for_model()
+        )
 
     def __repr__(self) -> str:
         said = f"error={str(self.error)[:80]!r}" if self.error else f"text={(self.text or '')[:80]!r}"
@@ -174,7 +191,10 @@ class RunResult:
             notes.append(f"[the run ended: {self.end.cause}]")
         if self.end.state == "lost":
             notes.append("[the interpreter's state is lost]")
-        return notes + [f"[{name}: {cut.bytes} bytes left out]" for name, cut in self.truncated.items()]
+        images = len(self.images)
+        if images:
+            notes.insert(0, f"[{images} image{'s' if images > 1 else ''}]")
+        return notes + [_cut_note(name, cut) for name, cut in self.truncated.items()]
 
 
 class RunBuilder:
@@ -286,11 +306,8 @@ class RunBuilder:
     def _update(self, event: ResultUpdated) -> None:
         for at, result in enumerate(self._results):
             if event.display_id is not None and result.display_id == event.display_id:
-                self._results[at] = Result(
-                    mime=event.data,
-                    metadata=event.metadata,
-                    display_id=event.display_id,
-                    is_main=result.is_main,
+                self._results[at] = Result.of_display(
+                    event.data, event.metadata, display_id=event.display_id, is_main=result.is_main
                 )
 
     def _note_call(self, event: ToolCalled) -> None:
@@ -360,9 +377,7 @@ class _Logs:
 
 
 def _result_of(event: ResultAdded) -> Result:
-    return Result(
-        mime=event.data, metadata=event.metadata, display_id=event.display_id, is_main=event.is_main
-    )
+    return Result.of_display(event.data, event.metadata, display_id=event.display_id, is_main=event.is_main)
 
 
 def _error_of(event: Failed) -> Exception:
@@ -382,6 +397,18 @@ def _labelled(name: str, text: str) -> str:
 
 
 def _for_model(result: Result) -> str:
+    """Return what a model can read of a result; images are counted elsewhere."""
     text = result.markdown or result.text or ""
-    names = [name for name in ("png", "jpeg", "svg", "pdf") if name in result.formats()]
-    return "\n".join(filter(None, [text, *(f"[a {name} is shown]" for name in names)]))
+    seen = [name for name in ("svg", "pdf") if name in result.formats()]
+    return "\n".join(filter(None, [text, *(f"[a {name} is shown]" for name in seen)]))
+
+
+def _cut_note(name: str, cut: Truncation) -> str:
+    where = f"; the whole is in {cut.path}" if cut.path else ""
+    return f"[{name}: {cut.bytes} bytes left out{where}]"
+
+
+def _made(kind: type[_Kind], given: dict[str, Any]) -> _Kind:
+    """Return a `kind` with those of its fields that are given."""
+    known = {each.name for each in fields(cast("Any", kind))}
+    return kind(**{name: value for name, value in given.items() if name in known})

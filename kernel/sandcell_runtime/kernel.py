@@ -15,15 +15,14 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, cast
 
 from ipykernel._version import __version__, version_info
-from ipykernel.displayhook import ZMQShellDisplayHook
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.zmqshell import ZMQInteractiveShell
 from IPython.core.error import StdinNotImplementedError
 from traitlets import Type
 
 from sandcell_runtime.c_stdout import CStdout
+from sandcell_runtime.displays import BundleFormatter, DisplayHook, DisplayPublisher, Wishes
 from sandcell_runtime.extras import VARIABLES, Extras, extras_of, is_errand
-from sandcell_runtime.formatters import VALUE_MIME, NotPlain, plain_value
 from sandcell_runtime.late_debugger import LateDebugger, no_debugger_yet
 from sandcell_runtime.scope import CwdRefused, applied_cwd, applied_env
 from sandcell_runtime.tools import HostTools
@@ -45,26 +44,26 @@ _PUBLISHED_S = 5.0  # what publishing may take where the reader is slow
 NOBODY_TO_ASK = "this run takes no input; pass on_input=..., or allow_stdin in a Jupyter request"
 
 
-class DisplayHook(ZMQShellDisplayHook):
-    """Publishes the main result, with its plain value where the request wants it."""
-
-    want_value = False
-    _value: tuple[object, ...] = ()
-
-    def compute_format_data(self, result: object) -> Any:
-        self._value = _value_of(result) if self.want_value else ()
-        return cast("Any", super().compute_format_data(result))
-
-    def write_format_data(self, format_dict: dict[str, Any], md_dict: dict[str, Any] | None = None) -> None:
-        super().write_format_data(format_dict, md_dict)
-        # After super(): the history keeps `format_dict`, and a saved notebook must not carry our MIME.
-        if self._value and self.msg:
-            self.msg["content"]["data"][VALUE_MIME] = self._value[0]
-        self._value = ()
-
-
 class Shell(ZMQInteractiveShell):
     displayhook_class = Type(DisplayHook)
+    display_pub_class = Type(DisplayPublisher)
+
+    def init_display_formatter(self) -> None:
+        self.display_formatter = self._bundles = BundleFormatter(parent=self)
+        parts: list[Any] = self.configurables
+        parts.append(self.display_formatter)
+
+    def init_events(self) -> None:
+        super().init_events()
+        # Before the inline backend registers what shows the figures of a cell, and after it was called.
+        self.events.register("post_execute", self._end_code)
+        self.events.register("post_run_cell", self._show_rest)
+
+    def _end_code(self) -> None:
+        self._bundles.end_code()
+
+    def _show_rest(self, _: object) -> None:
+        self._bundles.show_rest()
 
     def init_environment(self) -> None:
         """Leave the environment as it was given: stock forces colours and pagers on every child process."""
@@ -137,8 +136,8 @@ class Kernel(Extras, IPythonKernel):
         self, running: Coroutine[Any, Any, dict[str, Any]], extras: dict[str, Any]
     ) -> dict[str, Any]:
         """Await the user's code with pipes, folder and environment of its own."""
-        hook = self._ipython.displayhook
-        hook.want_value = "value" in extras.get("want", ())
+        formatter = self._ipython.display_formatter
+        formatter.begin_run(Wishes.of(extras))
         try:
             with (
                 applied_cwd(extras.get("cwd")),
@@ -150,7 +149,7 @@ class Kernel(Extras, IPythonKernel):
             running.close()
             return self.refused(problem.code, str(problem))
         finally:
-            hook.want_value = False
+            formatter.end_run()
             self._flush_others()
         if self.is_fork:
             os._exit(_exit_code(reply))  # a child that user code forked: there is only one kernel
@@ -270,12 +269,3 @@ def _exit_code(reply: dict[str, Any]) -> int:
         return 0
     said: str = reply["evalue"] if reply["ename"] == "SystemExit" else "1"
     return int(said) if said.isdecimal() else int(said not in {"", "None"})
-
-
-def _value_of(result: object) -> tuple[object, ...]:
-    try:
-        return (plain_value(result),)
-    except NotPlain:
-        return ()
-    except Exception:  # noqa: BLE001 -- a user's object may do anything when it is looked at: then it has no value
-        return ()

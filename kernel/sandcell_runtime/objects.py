@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import importlib
 import json
-import sys
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from sandcell_runtime.formatters import NotPlain, plain_value
+from sandcell_runtime.libraries import is_a
 
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
@@ -74,9 +74,9 @@ def save_object(names: MutableMapping[str, Any], name: str, path: str) -> str:
 def _form_of(name: str, value: object) -> tuple[str, Callable[[BinaryIO], None]]:
     if isinstance(value, (bytes, bytearray)):
         return BYTES, lambda file: _write(file, value)
-    if _is_a(value, "numpy", "ndarray"):
+    if is_a(value, "numpy", "ndarray"):
         return NPY, lambda file: _save_array(name, value, file)
-    if _is_a(value, "numpy", "generic"):
+    if is_a(value, "numpy", "generic"):
         return _form_of(name, cast("Any", value).item())
     for module, kind in (
         ("pandas", "DataFrame"),
@@ -84,15 +84,9 @@ def _form_of(name: str, value: object) -> tuple[str, Callable[[BinaryIO], None]]
         ("pyarrow", "Table"),
         ("pyarrow", "RecordBatch"),
     ):
-        if _is_a(value, module, kind):
+        if is_a(value, module, kind):
             return ARROW, lambda file: _save_table(name, value, file)
     return JSON, lambda file: _save_json(name, value, file)
-
-
-def _is_a(value: object, module: str, name: str) -> bool:
-    """Whether `value` is of a class of a library, which has been imported where that is so."""
-    kind = getattr(sys.modules.get(module), name, None)
-    return isinstance(kind, type) and isinstance(value, kind)
 
 
 # --- one form each
@@ -166,11 +160,11 @@ def _save_table(name: str, value: Any, file: BinaryIO) -> None:
 
 
 def _table_of(pyarrow: Any, value: Any) -> Any:
-    if _is_a(value, "pyarrow", "RecordBatch"):
+    if is_a(value, "pyarrow", "RecordBatch"):
         return pyarrow.Table.from_batches([value])
-    if _is_a(value, "pandas", "DataFrame"):
+    if is_a(value, "pandas", "DataFrame"):
         return pyarrow.Table.from_pandas(value)
-    if not _is_a(value, "pandas", "Series"):
+    if not is_a(value, "pandas", "Series"):
         return value
     table = pyarrow.Table.from_pandas(value.to_frame(name="0"))
     name = value.name if isinstance(value.name, (str, int)) else None

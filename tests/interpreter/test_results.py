@@ -25,6 +25,7 @@ from sandcell.events import (
     ToolCalled,
     Truncated,
 )
+from sandcell.handle import Handle
 from sandcell.results import ExecutionError, LogEntry, Result, RunBuilder, RunResult, ToolCall
 from sandcell_container.end import Cause, End, Truncation
 from sandcell_container.errors import ErrorCode, SandcellError, error
@@ -286,12 +287,13 @@ def test_a_run_as_text_for_a_model() -> None:
         ResultAdded(data={"text/plain": "<Figure>", "image/png": base64.b64encode(PNG).decode()}),
         ResultAdded(data={"text/plain": "2"}, is_main=True),
         ErrorRaised(name="E", value="v", traceback=["\x1b[31mTraceback\x1b[0m", "E: v"]),
-        Truncated(stream="text/html", bytes=9, total_bytes=9),
+        Truncated(stream="text/html", bytes=9, total_bytes=9, path="/tmp/x.html"),
         ended=ended_by("timeout", state="lost"),
     )
     assert run.for_model() == (
-        "hello\n[stderr]\nwarn\n<Figure>\n[a png is shown]\n2\nTraceback\nE: v\n"
-        "[the run ended: timeout]\n[the interpreter's state is lost]\n[text/html: 9 bytes left out]"
+        "hello\n[stderr]\nwarn\n<Figure>\n2\nTraceback\nE: v\n[1 image]\n"
+        "[the run ended: timeout]\n[the interpreter's state is lost]\n"
+        "[text/html: 9 bytes left out; the whole is in /tmp/x.html]"
     )
 
 
@@ -301,15 +303,74 @@ def test_a_model_gets_no_more_than_it_asked_for() -> None:
     assert "in all" in run.for_model(500)
 
 
-def test_a_run_as_a_dict_is_json() -> None:
-    run = build(Stdout(text="x"), ResultAdded(data={"text/plain": "2"}, is_main=True), ErrorRaised(name="E"))
-    back = json.loads(json.dumps(run.to_dict()))
-    assert back["results"][0]["mime"] == {"text/plain": "2"}
-    assert (back["ok"], back["end"]["cause"], back["error"]["name"]) == (False, "exited", "E")
+def test_a_run_as_a_dict_is_json_and_comes_back() -> None:
+    run = build(
+        Stdout(text="x", time=1.0),
+        ResultAdded(data={"text/plain": "2"}, metadata=SPILLED, is_main=True),
+        ErrorRaised(name="E", traceback=["t"], line=1),
+        Truncated(stream="image/png", bytes=9, total_bytes=9, path="/tmp/x"),
+        ToolCalled(call={"name": "fetch"}),
+    )
+    told = json.loads(json.dumps(run.to_dict()))
+    assert told["results"][0]["mime"] == {"text/plain": "2"}
+    assert (told["ok"], told["end"]["cause"], told["error"]["name"]) == (False, "exited", "E")
+    assert RunResult.from_dict(told) == run
+    assert RunResult.from_dict({**told, "of a later version": 1}) == run
+    assert Result.from_dict(told["results"][0]) == run.results[0]
 
 
-def test_a_run_in_a_notebook_shows_its_main_result() -> None:
+SPILLED = {
+    "sandcell": {
+        "spilled": {"text/html": {"path": "/x.html", "size": 5}, "image/png": {"path": "/x.png", "size": 9}}
+    }
+}
+
+
+def test_what_was_too_large_has_a_handle(tmp_path: Path) -> None:
+    (result,) = build(ResultAdded(data={"text/plain": "t"}, metadata=SPILLED)).results
+    assert result.spilled == Handle("/x.png", 9, "image/png")  # the richest
+    with pytest.raises(SandcellError, match="too large to send") as raised:
+        result.save(tmp_path / "a.png")
+    assert "/x.png" in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        7,
+        {"spilled": 7},
+        {"spilled": {"a/b": 7}},
+        {"spilled": {"a/b": {"path": 1, "size": 2}}},
+        {"spilled": {"a/b": {"size": -1}}},
+    ],
+)
+def test_a_forged_handle_is_none(forged: object) -> None:
+    (result,) = build(ResultAdded(data={}, metadata={"sandcell": forged})).results
+    assert result.spilled is None
+
+
+def test_a_run_in_a_notebook_looks_as_it_was() -> None:
     formatter: Any = DisplayFormatter()
-    shown = build(ResultAdded(data={"text/plain": "2", "text/html": "<b>"}, is_main=True))
-    assert formatter.format(shown)[0] == {"text/plain": "2", "text/html": "<b>"}
     assert formatter.format(build(Stdout(text="out")))[0] == {"text/plain": "out"}
+    run = build(
+        Stdout(text="<out>\n"),
+        ResultAdded(data={"image/png": base64.b64encode(PNG).decode(), "text/plain": "f"}),
+        ResultAdded(data={"image/svg+xml": "<svg onload='x()'/>"}),
+        ResultAdded(data={"text/plain": "2", "text/html": "<b onclick='x()'>"}, is_main=True),
+        ErrorRaised(name="E", traceback=["\x1b[31mE\x1b[0m: <v>"]),
+    )
+    shown = formatter.format(run)[0]
+    assert set(shown) == {"text/plain", "text/html"}
+    parts = shown["text/html"].splitlines()
+    assert parts[0] == "<pre>&lt;out&gt;"
+    assert parts[2].startswith('<img src="data:image/png;base64,')
+    assert parts[3].startswith('<img src="data:image/svg+xml;base64,')
+    assert 'sandbox="allow-scripts"' in parts[4]
+    assert "<b" not in parts[4]
+    assert parts[5] == "<pre>E: &lt;v&gt;</pre>"
+    assert formatter.format(run.results[0])[0]["text/html"] == parts[2]
+
+
+def test_formats_name_what_is_ours_and_others_as_they_are() -> None:
+    plotly = Result(mime={"application/vnd.plotly.v1+json": {"data": [{}]}, "text/html": "h"})
+    assert plotly.formats() == ["html", "chart", "application/vnd.plotly.v1+json"]

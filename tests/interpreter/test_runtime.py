@@ -371,6 +371,34 @@ def test_others_get_a_clean_bundle(kernel: RealKernel) -> None:
     assert kernel.run("(1, 'a')", want=["chart"]).data == {"text/plain": "(1, 'a')"}
 
 
+LIBRARIES = ("numpy", "pandas", "polars", "matplotlib", "plotly", "altair", "bokeh")
+
+
+def test_nothing_is_imported_that_the_user_did_not_import(kernel: RealKernel) -> None:
+    spill = {"folder": "/nonexistent", "text": 100, "image": 100}
+    kernel.run("display({'a': 1}, display_id='d'); 'x' * 1000", want=["value", "data", "chart"], spill=spill)
+    imported = f"import sys; sorted(sys.modules.keys() & set({LIBRARIES}))"
+    assert kernel.run(imported).data == {"text/plain": "[]"}
+
+
+def test_runs_that_do_not_ask_get_what_stock_gives(kernel: RealKernel) -> None:
+    """What is saved in a notebook is nothing of ours, whatever other runs of the same context ask for."""
+    code = "import pandas as pd, matplotlib.pyplot as plt; plt.plot([1]); pd.DataFrame({'a': [1]})"
+    asked = kernel.run(code, want=["value", "data", "chart"])
+    assert set(asked.data) == {"text/plain", "text/html", "application/vnd.sandcell.data+json"}
+    (figure,) = asked.all("display_data")
+    assert set(figure["data"]) == {"text/plain", "image/png", "application/vnd.sandcell.chart+json"}
+    plain = kernel.run(code)
+    assert set(plain.data) == {"text/plain", "text/html"}
+    assert plain.all("execute_result")[0]["metadata"] == {}
+    (figure,) = plain.all("display_data")
+    assert (set(figure["data"]), figure["metadata"]) == ({"text/plain", "image/png"}, {})
+    kernel.run("%config ZMQDisplayPublisher.store_display_history = True")
+    kernel.run("pd.DataFrame({'a': [1]})", want=["value", "data", "chart"])
+    kept = kernel.run("str(get_ipython().history_manager.outputs)").data["text/plain"]
+    assert "sandcell" not in kept
+
+
 def test_a_value_that_is_hostile_is_no_error(kernel: RealKernel) -> None:
     code = "class D(dict):\n    def items(self): raise RuntimeError('no')\nD(a=1)"
     ran = kernel.run(code, want=["value"])

@@ -139,6 +139,7 @@ async def _furnish(held: AsyncExitStack, given: Given, spawner: Spawner, group: 
         workdir=boot.workdir,
         default_timeout=boot.default_timeout,
         tools=tools,
+        results_dir=f"{boot.scratch_dir}/results",
     )
     held.callback(executions.close)
     sessions = await held.enter_async_context(Sessions(spawner, boot, config, files))

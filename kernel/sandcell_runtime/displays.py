@@ -1,0 +1,216 @@
+"""What a run displays, on its way out: formatted as IPython does, with what the run asked for beside it.
+
+A run that asks for nothing gets what stock ipykernel makes, byte for byte, so saved notebooks stay clean. One that
+asks may have: its last value as JSON (`formatters`), tables as data (`frames`), figures as charts (`charts`), each figure once
+(`figures`), and what is too large in files (`spills`). None of this can fail a cell: what could not be made is told in
+`metadata["sandcell"]["failed"]`, by MIME type.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import IPython.display
+from ipykernel.displayhook import ZMQShellDisplayHook
+from ipykernel.zmqshell import ZMQDisplayPublisher
+from IPython.core.formatters import DisplayFormatter
+
+from sandcell_runtime.cells import Budget, cell_of
+from sandcell_runtime.charts import CHART_MIME, chart_of
+from sandcell_runtime.figures import Figures, add_picture, is_figure
+from sandcell_runtime.formatters import VALUE_MIME, NotPlain, plain_value
+from sandcell_runtime.frames import DATA_MIME, table_of
+from sandcell_runtime.specifications import specification_of
+from sandcell_runtime.spills import Spills, own_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["NOTHING", "BundleFormatter", "DisplayHook", "DisplayPublisher", "Wishes"]
+
+_MOST = 16 * 2**20  # bytes of JSON that a part may become which was none
+_OWN = (DATA_MIME, CHART_MIME)
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a run asks for beside what Jupyter has."""
+
+    value: bool = False
+    data: bool = False
+    chart: bool = False
+    spills: Spills | None = None
+
+    @classmethod
+    def of(cls, extras: Mapping[str, Any]) -> Wishes:
+        """Read them from the extras of a request, which the guest made."""
+        want, spill = extras.get("want") or (), extras.get("spill")
+        if not want and spill is None:
+            return NOTHING
+        return cls("value" in want, "data" in want, "chart" in want, Spills(**spill) if spill else None)
+
+
+NOTHING = Wishes()
+
+
+class BundleFormatter(DisplayFormatter):
+    """Makes bundles. `wishes` are those of the run that is on."""
+
+    wishes = NOTHING
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._figures = Figures()
+
+    def begin_run(self, wishes: Wishes) -> None:
+        """Format as `wishes` say, until `end_run`."""
+        self.wishes = wishes
+        if wishes.chart:
+            self._figures.begin()
+
+    def end_run(self) -> None:
+        self.wishes = NOTHING
+
+    def end_code(self) -> None:
+        """The code of the run has ended; what follows is what the backend of matplotlib displays."""
+        if self.wishes.chart:
+            self._figures.end()
+
+    def show_rest(self) -> None:
+        """Display the figures that nobody has."""
+        if self.wishes.chart:
+            self._figures.show_rest(cast("Any", IPython.display).display)
+
+    def format(self, obj: Any, include: Any = None, exclude: Any = None) -> Any:
+        is_chart = self.wishes.chart and is_figure(obj)
+        if is_chart and self._figures.is_repeated(obj):
+            return {}, {}
+        bundle, metadata = cast(
+            "tuple[dict[str, Any], dict[str, Any]]", super().format(obj, include, exclude)
+        )
+        if self.wishes is NOTHING or not bundle:  # nothing is asked for, or the object has displayed itself
+            return bundle, metadata
+        failed = dict[str, str]()
+        if is_chart:
+            _try(failed, "image/png", lambda: add_picture(obj, bundle))
+            if self._figures.is_same(obj, bundle):
+                return {}, {}
+            _try(failed, CHART_MIME, lambda: bundle.update({CHART_MIME: chart_of(obj)}))
+            self._figures.note_shown(obj, bundle)
+        else:
+            self._add_others(obj, bundle, failed)
+        return bundle, {**metadata, "sandcell": {"failed": failed}} if failed else metadata
+
+    def _add_others(self, obj: object, bundle: dict[str, Any], failed: dict[str, str]) -> None:
+        if self.wishes.data:
+            _try(failed, DATA_MIME, lambda: bundle.update(_table_in_bundle(obj)))
+        if self.wishes.chart:
+            _try(failed, "specification", lambda: bundle.update(specification_of(obj, bundle)))
+
+
+class DisplayPublisher(ZMQDisplayPublisher):
+    def publish(self, data: Any, metadata: Any = None, *args: Any, **kwargs: Any) -> None:
+        wishes = _wishes(self)
+        if wishes is not NOTHING and _is_dict(data) and _is_dict(metadata or {}):
+            data, metadata = _sendable(wishes, data, metadata or {})
+        super().publish(data, metadata, *args, **kwargs)
+
+
+class DisplayHook(ZMQShellDisplayHook):
+    """Publishes the main result. What is ours in it is added at the last moment: the history, which a notebook may be
+    saved from, keeps what stock does."""
+
+    _own: dict[str, Any]
+
+    def compute_format_data(self, result: object) -> Any:
+        bundle, metadata = cast("tuple[dict[str, Any], Any]", super().compute_format_data(result))
+        self._own = {mime: bundle.pop(mime) for mime in _OWN if mime in bundle}
+        if _wishes(self).value:
+            self._own.update(_value_of(result))
+        return bundle, metadata
+
+    def write_format_data(self, format_dict: dict[str, Any], md_dict: dict[str, Any] | None = None) -> None:
+        wishes = _wishes(self)
+        if wishes is not NOTHING:
+            format_dict, md_dict = _sendable(wishes, format_dict, md_dict or {})
+        super().write_format_data(format_dict, md_dict)
+        if self.msg:
+            self.msg["content"]["data"].update(self._own)
+        self._own = {}
+
+
+def _wishes(part: Any) -> Wishes:
+    """Return the wishes of the run that is on, by a part of its shell."""
+    formatter = part.shell.display_formatter
+    return cast("Wishes", formatter.wishes)
+
+
+def _table_in_bundle(obj: object) -> dict[str, Any]:
+    table = table_of(obj)
+    return {} if table is None else {DATA_MIME: table}
+
+
+def _try(failed: dict[str, str], what: str, make: Callable[[], None]) -> None:
+    """Make an extra; where that fails, say in `failed` why."""
+    try:
+        make()
+    except Exception as problem:  # noqa: BLE001 -- libraries and objects of the user's may do anything
+        failed[what] = f"{type(problem).__name__}: {_words(problem)}"[:500]
+
+
+def _words(problem: Exception) -> str:
+    try:
+        return str(problem).encode("utf-8", "backslashreplace").decode()
+    except Exception:  # noqa: BLE001 -- an exception of the user's whose text fails as well
+        return "(it cannot be printed)"
+
+
+def _is_dict(value: object) -> bool:
+    return isinstance(value, dict)  # asked of what a user's code has passed, and may be anything
+
+
+def _sendable(
+    wishes: Wishes, bundle: dict[str, Any], metadata: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a bundle and its metadata as they can be sent: JSON all through, and no part too large."""
+    failed = dict[str, str]()
+    sendable = _parts(failed, bundle)
+    told = _parts(failed, metadata)
+    if failed:
+        told = {**told, "sandcell": {**own_of(told), "failed": failed}}
+    return wishes.spills.lighten(sendable, told) if wishes.spills is not None else (sendable, told)
+
+
+def _parts(failed: dict[str, str], parts: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return `parts` as JSON has them, without those that have no such form."""
+    found = dict[str, Any]()
+    for name, part in parts.items():
+        _try(failed, str(name), partial(_put_sendable, found, str(name), part))
+    return found
+
+
+def _put_sendable(parts: dict[str, Any], name: str, part: object) -> None:
+    parts[name] = part if _is_sendable(part) else cell_of(part, Budget(_MOST))
+
+
+def _is_sendable(part: object) -> bool:
+    """Whether it is text, bytes or JSON as it is."""
+    if part is None or isinstance(part, str | bytes):
+        return True
+    try:
+        json.dumps(part, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
+
+
+def _value_of(result: object) -> dict[str, Any]:
+    try:
+        return {VALUE_MIME: plain_value(result)}
+    except NotPlain:
+        return {}
+    except Exception:  # noqa: BLE001 -- a user's object may do anything when it is looked at: then it has no value
+        return {}

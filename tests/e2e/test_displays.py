@@ -1,0 +1,262 @@
+"""What a run displays: figures once and as they are, tables and charts as data, what is too large in files."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy
+import pytest
+from matplotlib import image as pictures
+
+from sandcell import RunResult, Sandbox
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from sandcell.client.blocking.context import Context
+    from sandcell.result import Result
+
+
+@pytest.fixture
+def context(sandbox: Sandbox) -> Generator[Context]:
+    made = sandbox.create_context()
+    yield made
+    made.delete()
+
+
+def run(context: Context, code: str) -> RunResult:
+    done = context.run_code(code)
+    assert done.ok, done.for_model()
+    return done
+
+
+def pixels(png: bytes | None) -> Any:
+    assert png is not None
+    return pictures.imread(io.BytesIO(png))
+
+
+# --- figures, once
+
+STATES = {
+    "not loaded": "",
+    "inline": "%matplotlib inline\n",
+    "agg": "import matplotlib; matplotlib.use('agg')\n",
+    "agg by magic": "%matplotlib agg\n",
+    "agg by environment": "import os; os.environ['MPLBACKEND'] = 'agg'\n",
+}
+PYPLOT = "import matplotlib.pyplot as plt\n"
+DRAWN = PYPLOT + "fig, ax = plt.subplots(); ax.plot([1, 2, 3])\n"
+SHOWN_BY = {
+    "nobody": DRAWN + "pass",
+    "show": DRAWN + "plt.show()",
+    "its value": DRAWN + "fig",
+    "display": DRAWN + "display(fig)",
+    "display, then saved": DRAWN + "display(fig); fig.savefig('x.png')",
+    "saved": DRAWN + "fig.savefig('x.png')",
+    "a figure without pyplot": "from matplotlib.figure import Figure\nfig = Figure(); fig.subplots().plot([1, 2]); fig",
+}
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_figure_appears_once_whoever_shows_it(context: Context, state: str) -> None:
+    run(context, STATES[state] or "pass")
+    for code in SHOWN_BY.values():
+        done = run(context, code)
+        assert len(done.images) == 1, code
+        assert [result.chart.kind for result in done.results if result.chart] == ["line"]
+        run(
+            context,
+            "import sys\nif 'matplotlib.pyplot' in sys.modules: sys.modules['matplotlib.pyplot'].close('all')",
+        )
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_figure_that_was_closed_does_not_appear_and_one_that_was_changed_appears_again(
+    context: Context, state: str
+) -> None:
+    run(context, STATES[state] or "pass")
+    assert run(context, DRAWN + "plt.close()").images == []
+    again = run(context, DRAWN + "display(fig); ax.set_title('changed');")
+    assert len(again.images) == 2
+    assert [result.chart.title for result in again.results if result.chart] == [None, "changed"]
+    assert run(context, "1").images == []
+
+
+def test_a_figure_that_stays_open_appears_again_when_it_was_changed(context: Context) -> None:
+    run(context, STATES["agg"] + DRAWN)
+    assert run(context, "1").images == []
+    assert len(run(context, "ax.set_title('t');").images) == 1
+    assert run(context, "plt.close()").images == []
+
+
+@pytest.mark.parametrize("state", ["not loaded", "agg"])
+def test_a_figure_has_the_pixels_that_matplotlib_saves(
+    context: Context, sandbox: Sandbox, state: str
+) -> None:
+    code = """
+    import numpy as np
+    fig, axes = plt.subplots(2, 2, figsize=(7, 5))
+    axes[0, 0].plot(np.sin(np.arange(50) / 5), label="sine"); axes[0, 0].legend()
+    axes[0, 1].bar(["a", "b"], [1, 2]); axes[1, 0].imshow(np.arange(12).reshape(3, 4)); axes[1, 1].pie([1, 2, 3])
+    fig.suptitle("Four")
+    fig.savefig("saved.png", bbox_inches="tight", dpi=fig.dpi, facecolor=fig.get_facecolor())
+    """
+    done = run(context, STATES[state] + PYPLOT + "if True:" + code)
+    (shown,) = done.images
+    saved = sandbox.files.read_bytes("saved.png")
+    assert pixels(shown).shape[0] > 200
+    assert numpy.array_equal(pixels(shown), pixels(saved))
+    chart = next(result.chart for result in done.results if result.chart)
+    assert [axes.kind for axes in chart.axes] == ["line", "bar", "heatmap", "pie"]
+    assert chart.title == "Four"
+
+
+# --- data and charts of other libraries
+
+
+def main(done: RunResult) -> Result:
+    return next(result for result in done.results if result.is_main)
+
+
+def test_tables_are_data(context: Context) -> None:
+    table = main(run(context, "import pandas as pd; pd.DataFrame({'a': [1, None], 'b': ['x', 'y']})"))
+    assert table.data is not None
+    assert (table.data.columns, table.data.rows, table.data.shape) == (
+        ["a", "b"],
+        [[1, "x"], [None, "y"]],
+        (2, 2),
+    )
+    assert table.to_pandas()["b"].tolist() == ["x", "y"]
+    assert table.html is not None
+    assert table.formats() == ["html", "text", "data"]
+    shown = run(context, "import polars as pl; display(pl.DataFrame({'a': [1]}))").results[0]
+    assert shown.data is not None
+    assert shown.data.library == "polars"
+
+
+def test_plotly_is_a_chart_and_others_keep_their_own(context: Context) -> None:
+    bar = "import plotly.graph_objects as go; go.Figure(go.Bar(x=['a', 'b'], y=[1, 2], name='n'))"
+    done = run(context, bar)
+    chart = next(result.chart for result in done.results if result.chart)
+    assert (chart.library, chart.kind, chart.series[0].points) == ("plotly", "bar", [["a", 1], ["b", 2]])
+    altair = "import altair, pandas; altair.Chart(pandas.DataFrame({'a': [1]})).mark_bar().encode(x='a')"
+    (mime,) = [mime for mime in main(run(context, altair)).mime if "vegalite" in mime]
+    assert main(run(context, "_")).mime[mime]["mark"] == {"type": "bar"}
+    bokeh = "from bokeh.plotting import figure; plot = figure(); plot.line([1, 2], [3, 4]); plot"
+    assert main(run(context, bokeh)).mime["application/vnd.sandcell.bokeh+json"]["roots"]
+    run(context, "from bokeh.io import output_notebook, show; output_notebook(); show(plot)")  # is as it was
+
+
+# --- what is too large
+
+
+@pytest.mark.parametrize(
+    ("code", "mime", "size", "suffix"),
+    [
+        ("'x' * 5_000_000", "text/plain", 5_000_002, ".txt"),
+        ("class H:\n  def _repr_html_(self): return 'h' * 2_000_000\nH()", "text/html", 2_000_000, ".html"),
+        ("display({'image/png': bytes(12_000_000)}, raw=True)", "image/png", 12_000_000, ".png"),
+        (
+            "display({'application/json': ['x' * 2_000_000]}, raw=True)",
+            "application/json",
+            2_000_004,
+            ".json",
+        ),
+        (
+            "display('first', display_id='d'); h = display('y' * 2_000_000, display_id='d', update=True)",
+            "text/plain",
+            2_000_002,
+            ".txt",
+        ),
+        ("'z' * 100_000_000", "text/plain", 100_000_002, ".txt"),
+    ],
+    ids=["text", "html", "png", "json", "update", "more than a message"],
+)
+def test_what_is_too_large_is_whole_in_a_file(
+    sandbox: Sandbox, code: str, mime: str, size: int, suffix: str
+) -> None:
+    done = sandbox.run_code(code)
+    assert done.ok
+    (result,) = done.results
+    handle = result.spilled
+    assert handle is not None
+    assert (handle.mime, handle.size, handle.path.endswith(suffix)) == (mime, size, True)
+    assert sandbox.files.stat(handle.path).size == size
+    assert mime not in result.mime or handle.path in result.mime[mime]
+    assert done.truncated[mime].path == handle.path
+    assert handle.path in done.for_model()
+    assert RunResult.from_dict(json.loads(json.dumps(done.to_dict()))) == done
+
+
+def test_a_picture_that_was_too_large_is_a_picture_in_its_file(sandbox: Sandbox) -> None:
+    noise = "import numpy; from PIL import Image; Image.fromarray(numpy.random.randint(0, 255, (2000, 2000, 3), 'uint8'))"
+    done = sandbox.run_code(noise)
+    (result,) = done.results
+    assert result.spilled is not None
+    assert (result.text or "").startswith("<PIL")
+    assert pixels(sandbox.files.read_bytes(result.spilled.path)).shape == (2000, 2000, 3)
+
+
+def test_where_no_file_can_be_made_that_is_said(sandbox: Sandbox) -> None:
+    blocked = sandbox.create_context(env={"HOME": "/tmp"})
+    blocked.run_code(
+        "import os, shutil; p = os.path.expanduser('/home/user/.cache/sandcell/results')\nshutil.rmtree(p, True); open(p, 'w')"
+    )
+    try:
+        done = blocked.run_code("'x' * 2_000_000")
+        assert done.ok
+        assert done.results[0].spilled is None
+        assert "no file could be made" in (done.text or "")
+        assert done.truncated["text/plain"].total_bytes == 2_000_002
+    finally:
+        blocked.run_code("os.unlink(p)")
+        blocked.delete()
+
+
+# --- bundles
+
+
+BUNDLES = """
+import hypothesis.strategies as st
+from hypothesis import HealthCheck, Phase, given, settings
+
+leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()) | st.binary() | st.complex_numbers()
+values = st.recursive(leaves, lambda v: st.lists(v) | st.dictionaries(st.integers() | st.text(), v) | st.frozensets(leaves), max_leaves=8)
+mimes = st.sampled_from(["text/plain", "text/html", "image/png", "application/json", "image/svg+xml", "a/b"]) | st.text()
+
+@given(st.dictionaries(mimes, values), st.dictionaries(st.text() | st.integers(), values))
+@settings(max_examples=80, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+def show(bundle, metadata):
+    class Shown:
+        def _repr_mimebundle_(self, **_):
+            return bundle, metadata
+    display(Shown())
+    display(bundle, metadata=metadata, raw=True)
+
+show()
+"""
+
+
+def test_no_bundle_fails_a_cell(context: Context) -> None:
+    done = run(context, BUNDLES)
+    assert len(done.results) > 40
+    json.dumps(done.to_dict(), allow_nan=False)
+
+
+def test_an_object_that_cannot_be_looked_at_fails_no_cell(context: Context) -> None:
+    code = """
+    import pandas as pd
+    class Frame(pd.DataFrame):
+        @property
+        def shape(self): raise ValueError("\\ud800")
+        def _repr_html_(self): return "html"
+        def __repr__(self): return "frame"
+    """
+    run(context, "if True:" + code)
+    done = run(context, "Frame({'a': [1]})")
+    assert main(done).data is None
+    assert main(done).html == "html"
+    failed = main(done).metadata["sandcell"]["failed"]
+    assert failed == {"application/vnd.sandcell.data+json": "ValueError: \\ud800"}
