@@ -17,6 +17,7 @@ leave in `Axes.lines`, `patches`, `collections`, `images` and `containers`.
 
 from __future__ import annotations
 
+import importlib
 import math
 import re
 from dataclasses import dataclass, field
@@ -61,7 +62,7 @@ class Scale:
         if "Category" in kind:
             return cls("category", {at: str(label) for label, at in axis.units._mapping.items()})
         if "Date" in kind or "Time" in kind:
-            return cls("datetime", dates=_dates())
+            return cls("datetime", dates=importlib.import_module("matplotlib.dates"))
         return cls(axis.get_scale(), _names_of(axis))
 
     def read(self, values: Iterable[Any]) -> list[Any]:
@@ -90,12 +91,6 @@ class Scale:
 
 def _converter_of(axis: Any) -> object:
     return axis.get_converter() if hasattr(axis, "get_converter") else axis.converter
-
-
-def _dates() -> Any:
-    import matplotlib.dates  # an axis that shows dates has imported it
-
-    return matplotlib.dates
 
 
 def _names_of(axis: Any) -> dict[float, str]:

@@ -188,6 +188,7 @@ def test_what_is_too_large_is_whole_in_a_file(
     assert done.truncated[mime].path == handle.path
     assert handle.path in done.for_model()
     assert RunResult.from_dict(json.loads(json.dumps(done.to_dict()))) == done
+    assert sandbox.run_code("1").value == 1
 
 
 def test_a_picture_that_was_too_large_is_a_picture_in_its_file(sandbox: Sandbox) -> None:

@@ -371,7 +371,7 @@ async def test_what_is_preloaded_is_there_and_works(place: Place) -> None:
             context,
         )
         assert result.stdout == "1\n"
-        assert [each.mime.keys() for each in result.results] == [{"image/png", "text/plain"}]
+        assert [each.formats() for each in result.results] == [["png", "text", "chart"]]
         threads = "import os; len(os.sched_getaffinity(0)), float((numpy.ones((300, 300)) @ numpy.ones((300, 300)))[0, 0])"
         assert (await house.value(threads, context))[1] == 300.0
         assert house.plain.starts == 0
