@@ -164,6 +164,7 @@ class RunResult:
             "logs": [_made(LogEntry, entry) for entry in given.get("logs", ())],
             "results": [Result.from_dict(result) for result in given.get("results", ())],
             "error": _made(ExecutionError, raised) if raised else None,
+            "tool_calls": [_call_of(call) for call in given.get("tool_calls", ())],
             "truncated": {name: _made(Truncation, cut) for name, cut in given.get("truncated", {}).items()},
         }
         return _made(cls, {**given, **parts})
@@ -406,6 +407,11 @@ def _for_model(result: Result) -> str:
 def _cut_note(name: str, cut: Truncation) -> str:
     where = f"; the whole is in {cut.path}" if cut.path else ""
     return f"[{name}: {cut.bytes} bytes left out{where}]"
+
+
+def _call_of(given: dict[str, Any]) -> ToolCall:
+    raised = given.get("error")
+    return _made(ToolCall, {**given, "error": _made(ExecutionError, raised) if raised else None})
 
 
 def _made(kind: type[_Kind], given: dict[str, Any]) -> _Kind:

@@ -309,7 +309,7 @@ def test_a_run_as_a_dict_is_json_and_comes_back() -> None:
         ResultAdded(data={"text/plain": "2"}, metadata=SPILLED, is_main=True),
         ErrorRaised(name="E", traceback=["t"], line=1),
         Truncated(stream="image/png", bytes=9, total_bytes=9, path="/tmp/x"),
-        ToolCalled(call={"name": "fetch"}),
+        ToolCalled(id="cal_1", name="fetch", state="failed", error={"name": "E", "message": "no"}),
     )
     told = json.loads(json.dumps(run.to_dict()))
     assert told["results"][0]["mime"] == {"text/plain": "2"}
