@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sandcell.api import ContextInfo, CreateContext
@@ -14,11 +15,11 @@ from sandcell.environment import merge_env
 from sandcell.execution import ExecutionMachine
 from sandcell.executions import Execution, Executions
 from sandcell.kernel import Doom
-from sandcell.languages import language_named
-from sandcell.life import Workshop
+from sandcell.life import ProcessMaker, Workshop
 from sandcell.memory import check_memory, warnings_of
 from sandcell.questions import Questions
 from sandcell.runs import Answer, Run, RunEnded, RunListener
+from sandcell.speakers import Speakers
 from sandcell.starter import KernelRequest
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.ids import check_id, new_id
@@ -31,16 +32,13 @@ if TYPE_CHECKING:
 
     from sandcell.api import CreateExecution
     from sandcell.config import Config
+    from sandcell.languages import Language
     from sandcell.starter import KernelStarter
     from sandcell_kernel.wire import Channel, Message
 
 __all__ = ["Context", "Contexts", "Execution", "Executions", "RunEnded", "RunListener"]
 
 _SESSION = "sandcell"
-_STOCK = (
-    "its own kernel runs the code, so runs have no value, no accounting and no pipes of their own: output of threads, "
-    "children and C code is of whatever runs when it comes, and what was written before a crash may be lost"
-)
 
 
 class Context:
@@ -49,14 +47,15 @@ class Context:
     def __init__(
         self,
         context_id: str,
-        language: str,
+        language: Language,
         request: KernelRequest,
         workshop: Workshop,
         *,
         fresh_state: str | None = None,
     ) -> None:
         self.id = context_id
-        self.language = language
+        self.language = language.name
+        self.speaks = language
         self._cwd = request.cwd
         self._memory = request.memory
         self._warnings = warnings_of(request.memory, workshop.memory)
@@ -86,7 +85,7 @@ class Context:
 
     def _notes_of_kernel(self) -> list[str]:
         kernel = self._dispatcher.life.kernel
-        return [f"{kernel.stock}: {_STOCK}"] if kernel is not None and kernel.stock else []
+        return [kernel.note] if kernel is not None and kernel.note else []
 
     def start_soon(self) -> None:
         """Start the interpreter, if it is not there and not on its way."""
@@ -161,21 +160,24 @@ class Context:
         """Return the next execution count, for a cell that runs elsewhere. Waits for its turn as a run does.
 
         Raises:
+            Unsupported (UNSUPPORTED): the kernel of this language counts for itself.
             Gone (LOST, CONTEXT_DIED): the interpreter ended before.
             Limited (QUOTA_EXCEEDED): `config.max_queue` runs wait already.
             Unavailable (START_FAILED, START_TIMEOUT): it cannot be started.
         """
+        self.speaks.check("tickets")
         count = take_number(await self.serve({"ticket": True}, origin=origin), "execution_count")
         if count is None:
             raise error(ErrorCode.INTERNAL, f"the kernel of {self.id} gave no execution count")
         return count
 
     async def serve(
-        self, extras: dict[str, Any], *, origin: str, timeout: float | None = None
+        self, extras: dict[str, Any], *, origin: str, timeout: float | None = None, code: str = ""
     ) -> dict[str, Any]:
         """Have the runtime do what `extras` of a request's metadata ask, in its turn; return the reply's content.
 
-        It runs no code of a cell and counts as none. `timeout` in seconds, for its waiting and again for its doing.
+        It runs no code of a cell and counts as none; `code` is for a kernel without our runtime. `timeout` in seconds,
+        for its waiting and again for its doing.
 
         Raises:
             Gone (LOST, CONTEXT_DIED): the interpreter ended before. Conflict (BUSY): its turn did not come in time.
@@ -190,8 +192,8 @@ class Context:
         message = new_message(
             "execute_request",
             {
-                "code": "",
-                "silent": True,
+                "code": code,
+                "silent": not code,  # IRkernel tells no errors of code that it runs silently
                 "store_history": False,
                 "allow_stdin": False,
                 "stop_on_error": False,
@@ -289,7 +291,9 @@ class Contexts:
         workdir: str,
         memory: int | None = None,
         why_fresh: Callable[[str], str | None] = lambda _: None,
+        speakers: Speakers | None = None,
     ) -> None:
+        self.speakers = speakers or Speakers()
         self._starter = starter
         self._why_fresh = why_fresh
         self._config = config
@@ -301,7 +305,7 @@ class Contexts:
 
     async def __aenter__(self) -> Self:
         self._workshop = Workshop(
-            starter=self._starter,
+            maker=ProcessMaker(self._starter),
             config=self._config,
             memory=self._memory,
             tasks=await asyncio.TaskGroup().__aenter__(),
@@ -330,7 +334,9 @@ class Contexts:
                 INVALID_ARGUMENT: `memory`.
             Limited (QUOTA_EXCEEDED): there are too many contexts.
             Unavailable (START_FAILED, START_TIMEOUT): with what the interpreter said.
+            Unsupported (UNSUPPORTED): its interpreter is not installed; the hint says how it can be.
         """
+        await self.speakers.learn(request.language)
         context = self._make(request)
         try:
             await context.ready()
@@ -345,10 +351,11 @@ class Contexts:
 
         Its interpreter is started at once, but not waited for. Raises InvalidRequest (UNKNOWN_LANGUAGE).
         """
+        await self.speakers.learn(language)
         return self._default(language)
 
     def for_run(self, request: CreateExecution) -> Context:
-        """Return the context that a run asks for. Raises as `create`, and NotFound."""
+        """Return the context that a run asks for, in a language that was learnt. Raises as `create`, and NotFound."""
         if request.fresh:
             if request.context is not None:
                 raise error(
@@ -358,7 +365,7 @@ class Contexts:
         if request.context is None:
             return self._default(request.language)
         context = self.get(request.context)
-        if language_named(request.language).name != context.language:
+        if self.speakers.language(request.language).name != context.language:
             raise error(ErrorCode.INVALID_ARGUMENT, f"the context {context.id} speaks {context.language}")
         return context
 
@@ -393,7 +400,7 @@ class Contexts:
             await self.delete(context.id, who=execution.origin)
 
     def _default(self, language: str) -> Context:
-        name = language_named(language).name
+        name = self.speakers.language(language).name
         context = self._contexts.get(name)
         if context is None:
             why = self._why_fresh(name)
@@ -410,9 +417,14 @@ class Contexts:
             raise error(
                 ErrorCode.QUOTA_EXCEEDED, f"there are {len(self._contexts)} contexts", hint="delete some"
             )
-        language = language_named(request.language).name
+        language = self.speakers.language(request.language)
+        if request.memory is not None:
+            language.check("memory")
+        shop = self._workshop
+        if (maker := self.speakers.maker(language)) is not None:
+            shop = replace(shop, maker=maker)
         context = self._contexts[context_id] = Context(
-            context_id, language, self._kernel_request(request), self._workshop, fresh_state=fresh_state
+            context_id, language, self._kernel_request(request), shop, fresh_state=fresh_state
         )
         return context
 

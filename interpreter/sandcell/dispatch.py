@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import time
 from collections import deque
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -23,11 +25,11 @@ from sandcell_kernel.wire import BadMessage, ChannelMessage, new_message
 
 if TYPE_CHECKING:
     from sandcell.execution import Death
-    from sandcell.kernel import Kernel
-    from sandcell.life import Workshop
+    from sandcell.life import LiveKernel, Workshop
     from sandcell.runs import RunListener
     from sandcell.starter import KernelRequest
     from sandcell_container.end import Cause
+    from sandcell_kernel.output import StreamName
     from sandcell_kernel.wire import Channel, Message
 
 __all__ = ["Dispatcher"]
@@ -51,6 +53,7 @@ class Dispatcher:
         self._routes = Routes()
         self._outbox: deque[ChannelMessage] = deque()  # for a kernel that is on its way
         self._fresh_state = fresh_state
+        self._latest: Run | None = None  # what runs, or ran last
         self.running: Run | None = None
         self.execution_count = 0
         self.life = KernelLife(name, request, workshop, self)
@@ -143,7 +146,7 @@ class Dispatcher:
 
     # --- what the kernel does: KernelObserver
 
-    def on_up(self, kernel: Kernel) -> None:
+    def on_up(self, kernel: LiveKernel) -> None:
         while self._outbox:
             self._send(kernel, *self._outbox.popleft())
         self._advance()
@@ -157,8 +160,15 @@ class Dispatcher:
         if isinstance(asked, Request) and asked.is_unanswered:
             self._loop.call_later(_REPLY_S, self._answer_for_kernel, asked)
 
+    def on_text(self, name: StreamName, text: str) -> None:
+        """Take what the kernel's process wrote past its messages: it is of what runs now, or ran last."""
+        run = self.running or self._latest
+        if run is not None and run.is_recorded:
+            run.take_text(name, text)
+
     def on_down(self, death: Death) -> None:
         """The kernel is gone: what ran and what waited ends, and the next run is told why it begins anew."""
+        death = _blame(self.running, death)
         self._fresh_state = f"the interpreter was started anew: {death.reason}"
         # After `exit()`, or of one that was seen dying, the runs that wait were never promised the old state.
         waiting = [] if death.announced else self._queue.take()
@@ -202,9 +212,9 @@ class Dispatcher:
         elif not kernel.leaving:
             self._begin(self._queue.pop(), kernel)
 
-    def _begin(self, run: Run, kernel: Kernel) -> None:
+    def _begin(self, run: Run, kernel: LiveKernel) -> None:
         run.stop_timers()
-        self.running = run
+        self.running = self._latest = run
         self._routes.open(run)
         fresh_state = None
         if run.is_recorded:
@@ -215,7 +225,7 @@ class Dispatcher:
         run.connect(kernel.open_output(run.message.msg_id, run.take_text) if run.is_recorded else None)
         self._send(kernel, "shell", run.message)
 
-    def _send(self, kernel: Kernel, channel: Channel, message: Message) -> None:
+    def _send(self, kernel: LiveKernel, channel: Channel, message: Message) -> None:
         try:
             kernel.send(channel, message)
         except SandcellError as problem:  # it reads nothing any more, and will not come back
@@ -233,7 +243,7 @@ class Dispatcher:
             each.abort("interrupted", "a run of the same origin before it failed", who=run.origin)
         self._advance()
 
-    def _see_off(self, kernel: Kernel) -> None:
+    def _see_off(self, kernel: LiveKernel) -> None:
         """It says that it exits: nothing is sent to it any more, and it is not waited for for ever."""
         kernel.leaving = True
         doom = Doom(cause="killed", reason="the interpreter said that it exits, and did not")
@@ -244,7 +254,9 @@ class Dispatcher:
         if run.stopping is None:
             run.stopping = stop
             run.machine.stop(stop)
-            run.deadline = self._loop.call_later(self._config.interrupt_grace, self._kill, run)
+            kernel = self.life.kernel
+            grace = kernel.grace if kernel is not None else self._config.interrupt_grace
+            run.deadline = self._loop.call_later(grace, self._kill, run)
         self._signal(run)
 
     def _signal(self, run: Run) -> None:
@@ -272,6 +284,15 @@ class Dispatcher:
         )
         run.refuse(problem)
         run.report(reason=problem.message, aborted=True)
+
+
+def _blame(run: Run | None, death: Death) -> Death:
+    """Return how a kernel ended that an interrupt of ours has ended: as whoever asked for that is told."""
+    stop = run.stopping if run is not None and run.signalled else None
+    if stop is None or not (death.end.signal == signal.SIGINT or death.end.cause == "interrupted"):
+        return death
+    end = replace(death.end, cause=stop.cause, who=stop.who)
+    return replace(death, end=end, reason=f"{death.reason}, of the interrupt that was to end the run")
 
 
 def _refuse_all(runs: list[Run], problem: SandcellError) -> None:

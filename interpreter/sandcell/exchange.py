@@ -10,6 +10,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 from sandcell.content import take_object, take_text
+from sandcell.foreign_exchange import JSON, load_code, problem_of, save_code
 from sandcell_container.errors import ErrorCode, SandcellError, error
 
 if TYPE_CHECKING:
@@ -55,13 +56,22 @@ async def load_object(context: Context, name: str, path: str, form: str, *, time
     Raises:
         InvalidRequest (INVALID_ARGUMENT, UNSUPPORTED): the file is not what `form` says, or a library is missing.
         Conflict (BUSY), Gone (CONTEXT_DIED, LOST), Unavailable: it did not get its turn, or an end.
+        Unsupported (UNSUPPORTED): the language of the context takes none, or none of this form.
     """
+    context.speaks.check("objects")
+    if context.language != "python":
+        await _run_code(context, name, load_code(context.language, name, path, form), timeout)
+        return
     asked = {"verb": "load", "name": name, "path": path, "form": form}
     _check(context, await context.serve({"exchange": asked}, origin="sdk", timeout=timeout))
 
 
 async def save_object(context: Context, name: str, path: str, *, timeout: float) -> str:
     """Write a variable to a new file at `path` and return its form. Raises as `load_object`, and NotFound."""
+    context.speaks.check("objects")
+    if context.language != "python":
+        await _run_code(context, name, save_code(context.language, name, path), timeout)
+        return JSON
     asked = {"verb": "save", "name": name, "path": path}
     content = await context.serve({"exchange": asked}, origin="sdk", timeout=timeout)
     _check(context, content)
@@ -71,6 +81,13 @@ async def save_object(context: Context, name: str, path: str, *, timeout: float)
             ErrorCode.INTERNAL, f"the interpreter of {context.id} did not say what {name} was written as"
         )
     return form
+
+
+async def _run_code(context: Context, name: str, code: str, timeout: float) -> None:
+    """Have a kernel without our runtime do it."""
+    content = await context.serve({}, origin="sdk", timeout=timeout, code=code)
+    if content.get("status") != "ok":
+        raise problem_of(name, take_text(content, "ename"), take_text(content, "evalue"))
 
 
 def _check(context: Context, content: dict[str, Any]) -> None:

@@ -315,7 +315,9 @@ class ExecutionMachine:
         if status == "aborted":
             return End(cause="interrupted", at=at)
         state: Literal["kept", "lost"] = "lost" if self.leaving else "kept"
-        return End(cause="exited", code=0 if status == "ok" else 1, at=at, state=state)
+        told = take_number(take_object(self._reply or {}, "sandcell"), "exit_code")  # as a shell has one
+        code = told if told is not None else 0 if status == "ok" else 1
+        return End(cause="exited", code=code, at=at, state=state)
 
     def _fail(self, end: End, problem: SandcellError) -> list[Event]:
         """It is no run that ended somehow, but something that the machinery could not do."""

@@ -13,7 +13,6 @@ from sandcell.api import CreateExecution, ExecutionInfo
 from sandcell.environment import check_env
 from sandcell.events import Ended, Failed, Started, encode
 from sandcell.execution import Phase
-from sandcell.languages import language_named
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.ids import check_id, new_id
 from sandcell_container.journal import Journal, JournalLimits
@@ -224,6 +223,8 @@ class Executions:
     def _start(self, request: CreateExecution, calls: ToolCalls | None, inside: str) -> Execution:
         message = self._message_of(request, calls)
         context = self._contexts.for_run(request)
+        if request.env or request.cwd is not None:
+            context.speaks.check("surroundings")
         self.check_turn(context.id, inside)
         execution = self.create(request, context_id=context.id)
         execution.inside = inside
@@ -266,7 +267,7 @@ class Executions:
         execution_id = check_id(request.id, what="id of a run") if request.id else new_id("run")
         execution = Execution(
             execution_id,
-            context_id or request.context or language_named(request.language).name,
+            context_id or request.context or self._contexts.speakers.language(request.language).name,
             request,
             journal=Journal(self._epoch, self._limits),
             timeout=self._timeout_of(request),

@@ -1,40 +1,87 @@
-"""The languages that contexts speak, and the names they go by."""
+"""The languages that contexts speak, the names they go by, and what can be asked of each. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from sandcell_container.errors import ErrorCode, error
 
-__all__ = ["LANGUAGES", "Language", "language_named"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sandcell_container.errors import SandcellError
+
+__all__ = ["LANGUAGES", "Feature", "Language", "named", "unknown_language"]
+
+# surroundings: a folder and variables of one run. objects: push and pull. memory: a limit of one context.
+Feature = Literal["complete", "inspect", "memory", "objects", "surroundings", "tickets", "variables"]
+
+_ALL: frozenset[Feature] = frozenset(
+    ("complete", "inspect", "memory", "objects", "surroundings", "tickets", "variables")
+)
+_HINTS: dict[Feature, str] = {
+    "complete": "complete() is for python, javascript, typescript, r and other kernels",
+    "inspect": "inspect() is for python, r and other kernels: code in the language itself can look",
+    "memory": "limit the whole sandbox: Sandbox.create(memory=...)",
+    "objects": "push() and pull() are for python, javascript, typescript and r; files work in every language",
+    "surroundings": "create_context(env=..., cwd=...) makes an interpreter that has them",
+    "tickets": "a cell for the shell counts in a front of python",
+    "variables": "variables() is for python: code in the language itself can list them",
+}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Language:
-    """One language. `name` is also the id of a sandbox's own context for it."""
+    """One language. `name` is also the id of a sandbox's own context for it, where it can be one."""
 
     name: str
     aliases: tuple[str, ...] = ()
+    features: frozenset[Feature] = frozenset(("complete", "inspect", "memory"))
+
+    def check(self, feature: Feature) -> None:
+        """Do nothing where it has the feature.
+
+        Raises:
+            Unsupported (UNSUPPORTED): it has not; the hint says what to do instead.
+        """
+        if feature not in self.features:
+            raise error(
+                ErrorCode.UNSUPPORTED,
+                f"{self.name} has no {feature}" if feature != "surroundings" else _no_surroundings(self.name),
+                hint=_HINTS[feature],
+                details={"language": self.name, "feature": feature},
+            )
 
 
-LANGUAGES = (Language("python", ("py", "python3")),)
+LANGUAGES = (
+    Language(name="python", aliases=("py", "python3"), features=_ALL),
+    Language(
+        name="javascript", aliases=("js", "deno"), features=frozenset(("complete", "memory", "objects"))
+    ),
+    Language(name="typescript", aliases=("ts",), features=frozenset(("complete", "memory", "objects"))),
+    Language(name="bash", aliases=("sh", "shell"), features=frozenset(("surroundings",))),
+    Language(name="r", aliases=("ir",), features=frozenset(("complete", "inspect", "memory", "objects"))),
+)
 
 _BY_NAME = {name: language for language in LANGUAGES for name in (language.name, *language.aliases)}
 
 
-def language_named(name: str) -> Language:
-    """Return the language of this name or alias, in any case of letters.
+def named(name: str) -> Language | None:
+    """Return the language of this name or alias, in any case of letters; None where it is none of ours."""
+    return _BY_NAME.get(name.strip().lower())
 
-    Raises:
-        InvalidRequest (UNKNOWN_LANGUAGE): there is none; the error lists those there are.
-    """
-    language = _BY_NAME.get(name.strip().lower())
-    if language is None:
-        known = [each.name for each in LANGUAGES]
-        raise error(
-            ErrorCode.UNKNOWN_LANGUAGE,
-            f"there is no language {name[:80]!r} here",
-            hint=f"one of: {', '.join(known)}",
-            details={"languages": known},
-        )
-    return language
+
+def unknown_language(name: str, there: Iterable[str]) -> SandcellError:
+    """Return the error that lists the languages that there are."""
+    known = list(there)
+    return error(
+        ErrorCode.UNKNOWN_LANGUAGE,
+        f"there is no language {name[:80]!r} here",
+        hint=f"one of: {', '.join(known)}",
+        details={"languages": known},
+    )
+
+
+def _no_surroundings(name: str) -> str:
+    return f"a run in {name} has the folder and the variables of its context"

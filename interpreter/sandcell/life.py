@@ -15,31 +15,92 @@ from sandcell.starter import KernelStarter
 from sandcell_container.errors import ErrorCode, SandcellError, error
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sandcell.execution import Death
     from sandcell.kernel import Doom
     from sandcell.starter import KernelRequest
+    from sandcell_kernel.output import RunOutput, StreamName
     from sandcell_kernel.wire import Channel, Message
 
-__all__ = ["KernelLife", "KernelObserver", "Workshop"]
+__all__ = ["KernelLife", "KernelMaker", "KernelObserver", "LiveKernel", "ProcessMaker", "Workshop"]
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workshop:
-    """What kernels are made with, and the group that owns the task of each. `memory` in bytes."""
+    """What kernels of one language are made with, and the group that owns the task of each. `memory` in bytes."""
 
-    starter: KernelStarter
+    maker: KernelMaker
     config: Config
     memory: int | None = None  # what each process of the sandbox may have
     tasks: asyncio.TaskGroup
 
 
+class LiveKernel(Protocol):
+    """Something that speaks Jupyter and runs code: a process, or a session of the sandbox. See `Kernel`."""
+
+    leaving: bool
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def note(self) -> str: ...
+    @property
+    def grace(self) -> float: ...
+    def is_dying(self) -> bool: ...
+    def send(self, channel: Channel, message: Message) -> None: ...
+    def open_output(self, msg_id: str, on_text: Callable[[StreamName, str], None]) -> RunOutput | None: ...
+    def interrupt(self) -> None: ...
+    def kill(self, doom: Doom) -> None: ...
+    async def stop(self, doom: Doom) -> None: ...
+    async def ended(self) -> Death: ...
+    async def close(self) -> None: ...
+
+
+class KernelMaker(Protocol):
+    """Makes the kernels of one language."""
+
+    async def open(
+        self, request: KernelRequest, shop: Workshop, observer: KernelObserver, *, owner: str
+    ) -> LiveKernel:
+        """Return a kernel that is ready. `owner` is the id of its context. Cancelling ends it.
+
+        Raises:
+            InvalidRequest (CWD_NOT_FOUND), Unsupported, Unavailable (START_FAILED, START_TIMEOUT).
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessMaker:
+    """Makes kernels that are processes."""
+
+    starter: KernelStarter
+
+    async def open(
+        self, request: KernelRequest, shop: Workshop, observer: KernelObserver, *, owner: str
+    ) -> LiveKernel:
+        """As `KernelMaker` says."""
+        return await Kernel.open(
+            self.starter,
+            request,
+            owner=owner,
+            config=shop.config,
+            memory=limit_of(request.memory, shop.memory),
+            tasks=shop.tasks,
+            on_message=observer.on_message,
+            on_text=observer.on_text,
+        )
+
+
 class KernelObserver(Protocol):
     """A context, as it is told of its kernel. Called from the loop; must not block or raise."""
 
-    def on_up(self, kernel: Kernel) -> None: ...
+    def on_up(self, kernel: LiveKernel) -> None: ...
     def on_message(self, channel: Channel, message: Message) -> None: ...
+    def on_text(self, name: StreamName, text: str) -> None: ...
     def on_down(self, death: Death) -> None: ...
     def on_start_failed(self, problem: SandcellError) -> None: ...
 
@@ -57,7 +118,7 @@ class KernelLife:
         self._task: asyncio.Task[None] | None = None
         self._attempt: asyncio.Future[SandcellError | None] | None = None
         self._over = False
-        self.kernel: Kernel | None = None
+        self.kernel: LiveKernel | None = None
         self.death: Death | None = None
         self.starts = 0
 
@@ -70,8 +131,8 @@ class KernelLife:
             # A task that is cancelled before its first step never gets to say so itself.
             self._task.add_done_callback(lambda _: _settle(attempt))
 
-    async def ready(self) -> Kernel:
-        """Return the kernel, started where there is none. Raises as `Kernel.open`, and Gone (LOST): it is over."""
+    async def ready(self) -> LiveKernel:
+        """Return the kernel, started where there is none. Raises as `KernelMaker.open`, and Gone (LOST): it is over."""
         while self.kernel is None:
             if self._over:
                 raise error(ErrorCode.LOST, f"the context {self._name} was deleted", hint="make another")
@@ -134,18 +195,10 @@ class KernelLife:
             self.kernel = None if self.kernel is kernel else self.kernel
             await kernel.close()
 
-    async def _open(self) -> Kernel:
+    async def _open(self) -> LiveKernel:
         shop = self._workshop
         try:
-            return await Kernel.open(
-                shop.starter,
-                self._request,
-                owner=self._name,
-                config=shop.config,
-                memory=limit_of(self._request.memory, shop.memory),
-                tasks=shop.tasks,
-                on_message=self._observer.on_message,
-            )
+            return await shop.maker.open(self._request, shop, self._observer, owner=self._name)
         except Exception as problem:
             failure = failure_of(problem)
             if failure is not problem:

@@ -46,8 +46,9 @@ class Questions:
         """Return what could stand at the cursor.
 
         Raises:
-            Gone (LOST): the context was deleted.
+            Gone (LOST): the context was deleted. Unsupported (UNSUPPORTED): its language has none.
         """
+        self._context.speaks.check("complete")
         at = _cursor_of(asked.code, asked.cursor_pos)
         content = await self._ask("complete", {"code": asked.code, "cursor_pos": at})
         matches = tuple(each[:_LONGEST_MATCH] for each in take_lines(content, "matches")[:_MOST_MATCHES])
@@ -58,6 +59,7 @@ class Questions:
 
     async def inspect(self, asked: AskInspect) -> Inspection:
         """Return what is known of the name at the cursor. Raises as `complete`."""
+        self._context.speaks.check("inspect")
         at = _cursor_of(asked.code, asked.cursor_pos)
         request = {"code": asked.code, "cursor_pos": at, "detail_level": asked.detail_level}
         content = await self._ask("inspect", request)
@@ -71,9 +73,11 @@ class Questions:
 
         Raises:
             Gone (LOST, CONTEXT_DIED): the context was deleted, or its interpreter has just ended.
+            Unsupported (UNSUPPORTED): its language has none.
             Conflict (BUSY): the interpreter is inside code that lets no other thread run.
             Unavailable: it cannot be started.
         """
+        self._context.speaks.check("variables")
         await self._context.ready()
         answer = Answer("sandcell_variables_reply")
         self._context.send("control", new_message("sandcell_variables_request", {}, session=_SESSION), answer)

@@ -1,4 +1,4 @@
-"""How the kernel of a context comes to be: the seam that plain spawns and, later, a fork server fill."""
+"""How the kernel of a context comes to be: the seam that plain spawns, a fork server and other kernels fill."""
 
 from __future__ import annotations
 
@@ -8,22 +8,28 @@ import json
 import os
 import signal
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
+from sandcell.own_output import OwnOutput
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.guest.spawn import Job, Start
 from sandcell_kernel.channels import Connection, new_connection
+from sandcell_kernel.dialects import Dialect, Plain
 
 if TYPE_CHECKING:
     from sandcell_container.guest.spawn import JobExit, Spawner
 
-__all__ = ["KernelRequest", "KernelStarter", "LastWords", "PlainStarter", "StartedKernel"]
+__all__ = ["KernelRequest", "KernelStarter", "LastWords", "PlainStarter", "StartedKernel", "Words"]
 
 _WORDS_KEPT = 8 * 2**10
 _ANSWER_SIZE = 64 * 2**10
 _LINES_TOLD = 5
+_LACKS = (
+    "its own kernel runs the code, so runs have no value, no accounting and no pipes of their own: output of threads, "
+    "children and C code is of whatever runs when it comes, and what was written before a crash may be lost"
+)
 # What the system says of an interpreter that user code removed, spoilt, or put something else in the place of.
 _GONE = frozenset(
     errno.errorcode[number]
@@ -52,15 +58,34 @@ class KernelRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartedKernel:
-    """A kernel whose sockets are bound. Whoever gets it ends `job` and closes `words`.
+    """A kernel whose sockets are bound, or will be. Whoever gets it ends `job`, closes `words`, and calls `forget` when
+    it has answered or will not.
 
-    `stock` says why it is not our runtime's but that of an ipykernel which is too old or too new for it, "" where it is.
+    `stock` says why it is not our runtime's, "" where it is, and `lacks` what is missed without. Of such a kernel
+    `own_output` is what it writes past its messages, None where nobody reads that; `interrupts` how it is interrupted;
+    `grace` how many seconds it may take to heed that, None as `Config` has it.
     """
 
     job: Job
     connection: Connection
-    words: LastWords
+    words: Words
     stock: str = ""
+    lacks: str = _LACKS
+    own_output: OwnOutput | None = None
+    dialect: Dialect = field(default_factory=Plain)
+    interrupts: Literal["signal", "message"] = "signal"
+    grace: float | None = None
+    forget: Callable[[], None] = lambda: None
+
+
+class Words(Protocol):
+    """What a kernel process has said last, for the case that it dies."""
+
+    @property
+    def text(self) -> str: ...
+    def close(self) -> None:
+        """Read what is there, and give the descriptors back. Closing twice is fine."""
+        ...
 
 
 class KernelStarter(Protocol):

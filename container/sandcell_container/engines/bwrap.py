@@ -50,6 +50,10 @@ _VERSION_TIMEOUT = 10.0
 # Folders at the root that most distributions have as links into /usr.
 _SYSTEM_FOLDERS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _ETC = (
+    "R/Makeconf",  # R finds its packages by these; what a site has put beside them may be nobody else's business
+    "R/Renviron",
+    "R/ldpaths",
+    "R/repositories",
     "alternatives",
     "ca-certificates",
     "crypto-policies",

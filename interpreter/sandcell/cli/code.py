@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sandcell.config import Config
     from sandcell.results import ExecutionError, RunResult
 
-__all__ = ["exit_code_of", "read_source", "run_source"]
+__all__ = ["exit_code_of", "language_of", "read_source", "run_source"]
 
 # A run of its own before the user's: it gets its values through the environment, and the user's lines keep their numbers.
 _PRELUDE = """\
@@ -35,6 +35,16 @@ _prelude()
 del _prelude
 """
 _DIED = "ContextDied"  # the name of the error when the interpreter ended under the run
+_FAILED = "CommandFailed"  # of a line for a shell
+_SUFFIXES = {
+    ".js": "javascript",
+    ".mjs": "javascript",
+    ".ts": "typescript",
+    ".mts": "typescript",
+    ".sh": "bash",
+    ".bash": "bash",
+    ".r": "r",
+}
 _TIMED_OUT = 124  # as timeout(1) has it
 _INTERRUPTED = 130
 
@@ -85,11 +95,18 @@ def _refuse_for_code(options: argparse.Namespace) -> None:
 
 def _run(place: Place, code: str, options: argparse.Namespace) -> RunResult:
     more: dict[str, Any] = {} if options.timeout is None else {"timeout": options.timeout}
-    script = "" if options.file is None else str(options.file)
-    place.sandbox.run_code(_PRELUDE, env={"SANDCELL_SCRIPT": script}, check=True)
+    language = options.language or language_of(options.file)
+    if language in ("python", "py", "python3"):
+        script = "" if options.file is None else str(options.file)
+        place.sandbox.run_code(_PRELUDE, env={"SANDCELL_SCRIPT": script}, check=True)
     if not options.json:
         more |= {"on_stdout": _after_hush(place, write_stdout), "on_stderr": _after_hush(place, write_stderr)}
-    return place.sandbox.run_code(code, on_input=_after_hush(place, _ask), **more)
+    return place.sandbox.run_code(code, language=language, on_input=_after_hush(place, _ask), **more)
+
+
+def language_of(path: Path | None) -> str:
+    """Return the language of a file by the end of its name, python where that says nothing."""
+    return "python" if path is None else _SUFFIXES.get(path.suffix.lower(), "python")
 
 
 def _after_hush(place: Place, function: Any) -> Any:
@@ -120,6 +137,8 @@ def _tell_error(problem: ExecutionError) -> None:
         return
     if problem.traceback:
         write_traceback(problem.traceback)
+    elif problem.name not in (_DIED, _FAILED):  # of a command that failed its own output tells
+        write_stderr(f"{problem}\n")
     if problem.name == _DIED:
         write_stderr(f"sandcell: {problem.value}\n")
 
@@ -138,7 +157,7 @@ def exit_code_of(result: RunResult) -> int:
         return _asked_for(result.error.value)
     if result.error is not None and result.error.name == _DIED and result.end.cause == "exited":
         return 1 if result.end.code is None else result.end.code
-    return 1
+    return result.end.code or 1
 
 
 def _is_status(value: str) -> bool:

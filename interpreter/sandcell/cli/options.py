@@ -27,6 +27,7 @@ _RUN = """
 examples:
   sandcell run script.py
   sandcell run -c 'import platform; print(platform.node())'
+  sandcell run -l js -c 'console.log([1, 2].map((n) => n * 2))'; sandcell run script.sh
   sandcell run analysis.ipynb --out done.ipynb
   sandcell run analysis.ipynb --out may.ipynb --param month=5 --on-error continue
   sandcell run --sandbox lab -c 'x = 1'; sandcell run --sandbox lab -c 'print(x)'; sandcell rm lab
@@ -206,6 +207,9 @@ def _add_run(add: _AddParser) -> None:
         "file", nargs="?", type=Path, metavar="FILE", help="a Python file, a notebook, - for standard input"
     )
     what.add_argument("-c", dest="code", metavar="CODE", help="code to run")
+    run.add_argument(
+        "--language", "-l", metavar="NAME", help="default: by the end of the file's name, else python"
+    )
     run.add_argument("--out", type=Path, metavar="FILE", help="where the executed notebook goes")
     run.add_argument(
         "--param",

@@ -41,6 +41,7 @@ class ExecutionsHandler(ApiHandler):
                 hint="follow it from its start, as run_code does, or leave out on_disconnect",
                 details={"field": "on_disconnect"},
             )
+        await self.guest.contexts.speakers.learn(body.language)
         execution = self.guest.executions.start(body, inside=self.inside)
         if not body.fresh:
             self.guest.memo.note_made("context", execution.context_id)

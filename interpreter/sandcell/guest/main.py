@@ -32,6 +32,9 @@ from sandcell.guest.processes import Processes
 from sandcell.guest.quick_exec import QuickExec
 from sandcell.guest.session_room import SessionRoom
 from sandcell.guest.state import Guest
+from sandcell.kernelspecs import KernelSpecs, folders_of
+from sandcell.shell_kernel import ShellMaker
+from sandcell.speakers import ForeignKernels, Speakers
 from sandcell.starter import KernelStarter, PlainStarter
 from sandcell.tool_room import ToolRoom
 from sandcell_container.descriptors import raise_limit
@@ -122,6 +125,7 @@ async def _furnish(held: AsyncExitStack, given: Given, spawner: Spawner, group: 
     worker = await held.enter_async_context(UserWorker(spawner, boot.python))
     files = await held.enter_async_context(Files(worker, boot.workdir))
     starter = await _make_starter(held, boot, config, spawner)
+    sessions = await held.enter_async_context(Sessions(spawner, boot, config, files))
     contexts = Contexts(
         starter,
         config=config,
@@ -129,6 +133,7 @@ async def _furnish(held: AsyncExitStack, given: Given, spawner: Spawner, group: 
         workdir=boot.workdir,
         memory=boot.limits.get("memory"),
         why_fresh=lambda name: RESTARTED if memo.is_lost("context", name) else None,
+        speakers=_make_speakers(boot, spawner, files, sessions),
     )
     contexts = await held.enter_async_context(contexts)
     tools = await held.enter_async_context(ToolRoom(config, grace=boot.grace))
@@ -142,7 +147,6 @@ async def _furnish(held: AsyncExitStack, given: Given, spawner: Spawner, group: 
         results_dir=f"{boot.scratch_dir}/results",
     )
     held.callback(executions.close)
-    sessions = await held.enter_async_context(Sessions(spawner, boot, config, files))
     followers = await held.enter_async_context(Followers())
     terminals = Terminals(spawner, None if boot.user_uid is None else worker, boot.epoch, config)
     held.callback(terminals.close)
@@ -186,6 +190,14 @@ async def _make_starter(
     preload = tuple(config.preload.split()) if _has_room(boot, _ROOM_TO_PRELOAD) else ()
     return await held.enter_async_context(
         ForkStarter(spawner, plan, plain, preload=preload, linger=config.fork_linger)
+    )
+
+
+def _make_speakers(boot: GuestBoot, spawner: Spawner, files: Files, sessions: Sessions) -> Speakers:
+    specs = KernelSpecs(files, folders_of(boot.base_env))
+    return Speakers(
+        foreign=ForeignKernels(spawner, files, specs),
+        shells=ShellMaker(sessions, workdir=boot.workdir, env=boot.base_env),
     )
 
 

@@ -1,0 +1,129 @@
+"""How kernels that are not ours differ from what the protocol says, put right between their sockets and everyone else.
+
+Pure machines: messages in, messages out. A dialect that is not needed is `Plain`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+
+from sandcell_kernel.wire import BadMessage, ChannelMessage, new_message
+
+if TYPE_CHECKING:
+    from sandcell_kernel.wire import Channel, Message
+
+__all__ = ["INTERRUPTED", "Dialect", "Heard", "Plain", "RDialect"]
+
+_PICTURES = {"image/png", "image/svg+xml", "image/jpeg", "application/pdf"}
+INTERRUPTED = "KeyboardInterrupt"  # the name of the error of a run that was interrupted, in every language
+
+
+class Heard(NamedTuple):
+    """What a message of a kernel comes to: what others get to hear, and what the kernel is asked on that."""
+
+    shown: list[ChannelMessage]
+    asked: list[ChannelMessage]
+
+
+class Dialect(Protocol):
+    """Between one kernel and those who speak to it."""
+
+    @property
+    def greeting(self) -> str:
+        """The code that the kernel has to run before any other, "" for none."""
+        ...
+
+    def tell(self, channel: Channel, message: Message) -> None:
+        """Note a message that is about to be sent to the kernel."""
+        ...
+
+    def hear(self, channel: Channel, message: Message) -> Heard:
+        """Take a message of the kernel."""
+        ...
+
+
+class Plain:
+    """A kernel that does as the protocol says."""
+
+    greeting = ""
+
+    def tell(self, channel: Channel, message: Message) -> None:
+        """Nothing has to be known of what is sent."""
+
+    def hear(self, channel: Channel, message: Message) -> Heard:
+        return Heard([ChannelMessage(channel, message)], [])
+
+
+class RDialect:
+    """IRkernel: shows values as displays, so the last one of a run is made its result; calls an interrupted run "abort"; does not exit
+    by itself.
+
+    Source: IRkernel 1.3.2.
+    """
+
+    greeting = ""
+
+    def __init__(self) -> None:
+        self._held: list[Message] = []  # a value that may be the last one, and the plots that came after it
+
+    def tell(self, channel: Channel, message: Message) -> None:
+        """Nothing has to be known of what is sent."""
+
+    def hear(self, channel: Channel, message: Message) -> Heard:
+        if message.msg_type == "execute_reply":
+            return Heard([ChannelMessage(channel, _as_error(message))], _after(message))
+        if channel != "iopub":
+            return Heard([ChannelMessage(channel, message)], [])
+        if self._held and _is_plot(message):
+            self._held.append(message)
+            return Heard([], [])
+        shown, self._held = self._held, []
+        if shown and message.msg_type == "status" and message.parent_id == shown[0].parent_id:
+            shown = [_as_result(shown[0]), *shown[1:]]
+        if _is_value(message):
+            self._held = [message]
+        else:
+            shown = [*shown, message]
+        return Heard([ChannelMessage("iopub", each) for each in shown], [])
+
+
+def body_of(message: Message) -> dict[str, Any]:
+    """Return the content, {} where it is none: code in a kernel can send what it likes."""
+    try:
+        return message.body()
+    except BadMessage:
+        return {}
+
+
+def _is_value(message: Message) -> bool:
+    return message.msg_type == "display_data" and not _is_plot(message)
+
+
+def _is_plot(message: Message) -> bool:
+    if message.msg_type != "display_data":
+        return False
+    data = body_of(message).get("data")
+    return isinstance(data, dict) and not _PICTURES.isdisjoint(data)
+
+
+def _as_result(display: Message) -> Message:
+    content = {**body_of(display), "execution_count": None}
+    return new_message("execute_result", content, session=display.head.session, parent=display.parent_header)
+
+
+def _after(reply: Message) -> list[ChannelMessage]:
+    """Return what has to follow `quit()`: the kernel says that it exits, and waits to be told so."""
+    payload = body_of(reply).get("payload")
+    parts = cast("list[object]", payload) if isinstance(payload, list) else []
+    if not any(isinstance(part, dict) and ("source", "ask_exit") in part.items() for part in parts):
+        return []
+    told = new_message("shutdown_request", {"restart": False}, session="sandcell")
+    return [ChannelMessage("control", told)]
+
+
+def _as_error(reply: Message) -> Message:
+    content = body_of(reply)
+    if content.get("status") != "abort":
+        return reply
+    told = {**content, "status": "error", "ename": INTERRUPTED, "evalue": "", "traceback": []}
+    return reply.with_content(told)
