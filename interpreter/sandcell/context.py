@@ -400,11 +400,13 @@ class Contexts:
             await self.delete(context.id, who=execution.origin)
 
     def _default(self, language: str) -> Context:
-        name = self.speakers.language(language).name
+        spoken = self.speakers.language(language)
+        name = spoken.own_context
         context = self._contexts.get(name)
         if context is None:
             why = self._why_fresh(name)
-            context = self._make(CreateContext(language=name, id=name, cwd=self._workdir), fresh_state=why)
+            wanted = CreateContext(language=spoken.name, id=name, cwd=self._workdir)
+            context = self._make(wanted, fresh_state=why)
             context.start_soon()
         return context
 

@@ -13,6 +13,7 @@ from sandcell.api import CreateExecution, ExecutionInfo
 from sandcell.environment import check_env
 from sandcell.events import Ended, Failed, Started, encode
 from sandcell.execution import Phase
+from sandcell.languages import own_context_of
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.ids import check_id, new_id
 from sandcell_container.journal import Journal, JournalLimits
@@ -267,7 +268,7 @@ class Executions:
         execution_id = check_id(request.id, what="id of a run") if request.id else new_id("run")
         execution = Execution(
             execution_id,
-            context_id or request.context or self._contexts.speakers.language(request.language).name,
+            context_id or request.context or own_context_of(request.language),
             request,
             journal=Journal(self._epoch, self._limits),
             timeout=self._timeout_of(request),

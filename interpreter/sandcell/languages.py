@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
     from sandcell_container.errors import SandcellError
 
-__all__ = ["LANGUAGES", "Feature", "Language", "named", "unknown_language"]
+__all__ = ["LANGUAGES", "Feature", "Language", "named", "own_context_of", "unknown_language"]
 
 # surroundings: a folder and variables of one run. objects: push and pull. memory: a limit of one context.
 Feature = Literal["complete", "inspect", "memory", "objects", "surroundings", "tickets", "variables"]
@@ -20,6 +21,7 @@ Feature = Literal["complete", "inspect", "memory", "objects", "surroundings", "t
 _ALL: frozenset[Feature] = frozenset(
     ("complete", "inspect", "memory", "objects", "surroundings", "tickets", "variables")
 )
+_NO_ID = re.compile(r"[^a-z0-9_-]")
 _HINTS: dict[Feature, str] = {
     "complete": "complete() is for python, javascript, typescript, r and other kernels",
     "inspect": "inspect() is for python, r and other kernels: code in the language itself can look",
@@ -33,11 +35,16 @@ _HINTS: dict[Feature, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Language:
-    """One language. `name` is also the id of a sandbox's own context for it, where it can be one."""
+    """One language, or one kernel by the name of its spec."""
 
     name: str
     aliases: tuple[str, ...] = ()
     features: frozenset[Feature] = frozenset(("complete", "inspect", "memory"))
+
+    @property
+    def own_context(self) -> str:
+        """The id of a sandbox's own context for it: its name, as an id can be."""
+        return _NO_ID.sub("-", self.name).strip("-_") or "kernel"
 
     def check(self, feature: Feature) -> None:
         """Do nothing where it has the feature.
@@ -70,6 +77,11 @@ _BY_NAME = {name: language for language in LANGUAGES for name in (language.name,
 def named(name: str) -> Language | None:
     """Return the language of this name or alias, in any case of letters; None where it is none of ours."""
     return _BY_NAME.get(name.strip().lower())
+
+
+def own_context_of(name: str) -> str:
+    """Return the id of a sandbox's own context for the language of this name, which may be one that is not known here."""
+    return (named(name) or Language(name=name.strip().lower())).own_context
 
 
 def unknown_language(name: str, there: Iterable[str]) -> SandcellError:

@@ -37,7 +37,7 @@ __all__ = ["ShellKernel", "ShellMaker"]
 
 _SESSION = "sandcell"
 _STREAMS: dict[int, StreamName] = {Kind.STDOUT: "stdout", Kind.STDERR: "stderr"}
-_INFO = {
+_INFO: dict[str, Any] = {
     "protocol_version": "5.3",
     "implementation": "sandcell",
     "implementation_version": "",
@@ -253,7 +253,7 @@ class ShellKernel:
         self._fail(message, {"sandcell": {"refused": str(problem.code)}}, str(problem.code), why)
 
     def _fail(self, message: Message, content: dict[str, Any], name: str, value: str) -> None:
-        told = {"ename": name, "evalue": value, "traceback": []}
+        told: dict[str, Any] = {"ename": name, "evalue": value, "traceback": []}
         if "refused" not in content["sandcell"]:
             self._publish(message, "error", told)
         self._reply(message, {**content, **told, "status": "error"})

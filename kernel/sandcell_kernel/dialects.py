@@ -103,7 +103,7 @@ def _is_plot(message: Message) -> bool:
     if message.msg_type != "display_data":
         return False
     data = body_of(message).get("data")
-    return isinstance(data, dict) and not _PICTURES.isdisjoint(data)
+    return isinstance(data, dict) and not _PICTURES.isdisjoint(cast("dict[str, Any]", data))
 
 
 def _as_result(display: Message) -> Message:
@@ -125,5 +125,5 @@ def _as_error(reply: Message) -> Message:
     content = body_of(reply)
     if content.get("status") != "abort":
         return reply
-    told = {**content, "status": "error", "ename": INTERRUPTED, "evalue": "", "traceback": []}
+    told: dict[str, Any] = {**content, "status": "error", "ename": INTERRUPTED, "evalue": "", "traceback": []}
     return reply.with_content(told)

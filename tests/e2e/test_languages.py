@@ -18,7 +18,8 @@ from sandcell.events import Started, Stdout
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from sandcell import Context, Execution
+    from sandcell.client.blocking.context import Context
+    from sandcell.client.blocking.execution import Execution
 
 DEADLINE_S = 30
 
@@ -148,11 +149,13 @@ def started(context: Context, code: str, **options: Any) -> Execution:
     return live
 
 
+@pytest.mark.short
 def test_state_survives_between_runs(context: Context, speech: Speech) -> None:
     context.run_code(speech.keep, check=True)
     assert context.run_code(speech.kept, check=True).stdout == "kept\n"
 
 
+@pytest.mark.short
 def test_streams_are_apart_and_in_the_run(context: Context, speech: Speech) -> None:
     run = context.run_code(speech.shout, check=True)
     assert (run.stdout, run.stderr.strip()) == ("out\n", "err")
@@ -215,6 +218,7 @@ def check_state(context: Context, speech: Speech, what: str, state: str) -> None
         assert (after.stdout, after.fresh_state is not None) == ("out\n", True)
 
 
+@pytest.mark.short
 def test_a_death_is_told_with_its_cause_and_the_next_run_begins_anew(
     sandbox: Sandbox, speech: Speech
 ) -> None:
@@ -519,12 +523,13 @@ def test_a_run_of_another_kernel_cannot_take_it_along(own: Sandbox) -> None:
     assert own.run_code("'fine'").value == "fine"
 
 
+def run_command(*argv: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "sandcell", "run", "--engine", "local", *argv]
+    return subprocess.run(line, capture_output=True, text=True, timeout=50, check=False)
+
+
 def test_the_command_runs_any_language() -> None:
-    line = [sys.executable, "-m", "sandcell", "run", "--engine", "local"]
-    done = subprocess.run([*line, "-l", "js", "-c", "console.log([1, 2].map((n) => n * 2))"], **RUN)  # noqa: PLW1510
+    done = run_command("-l", "js", "-c", "console.log([1, 2].map((n) => n * 2))")
     assert (done.stdout, done.returncode) == ("[ 2, 4 ]\n", 0)
-    done = subprocess.run([*line, "-l", "bash", "-c", "echo no >&2; exit 5"], **RUN)  # noqa: PLW1510
+    done = run_command("-l", "bash", "-c", "echo no >&2; exit 5")
     assert (done.stderr, done.returncode) == ("no\n", 5)
-
-
-RUN: Any = {"check": False, "capture_output": True, "text": True, "timeout": 50}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandcell.languages import LANGUAGES, named
+from sandcell.languages import LANGUAGES, named, own_context_of
 from sandcell.speakers import Speakers
 from sandcell_container.errors import ErrorCode, SandcellError
 from sandcell_container.ids import check_id
@@ -44,7 +44,9 @@ async def test_an_unknown_language_says_which_there_are(name: str) -> None:
 def test_names_are_distinct_and_can_be_ids_of_contexts() -> None:
     names = [name for language in LANGUAGES for name in (language.name, *language.aliases)]
     assert len(set(names)) == len(names)
-    assert all(check_id(language.name, what="context") for language in LANGUAGES)
+    assert all(check_id(language.name, what="context") == language.own_context for language in LANGUAGES)
+    assert check_id(own_context_of("julia-1.10+x"), what="context") == "julia-1-10-x"
+    assert own_context_of("TS") == "typescript"
 
 
 def test_what_a_language_has_not_is_told_with_what_to_do_instead() -> None:

@@ -15,7 +15,7 @@ from sandcell.client.blocking.execution import past_events, run_execution
 from sandcell.client.options import Callbacks, make_execution
 from sandcell.client.protocol import Request, path_of
 from sandcell.events import Ended, ErrorRaised, Started, Stderr, Stdout
-from sandcell.languages import language_named
+from sandcell.languages import own_context_of
 from sandcell.notebook import NotebookResult, NotebookRun, inject_parameters, language_of
 from sandcell.notebook_file import NotebookFile, check_target, read_notebook
 from sandcell.results import ExecutionError
@@ -67,7 +67,7 @@ def _context_for(sandbox: Sandbox, plan: NotebookPlan, language: str) -> Generat
         yield sandbox.context(plan.context)
         return
     if not plan.fresh:
-        yield sandbox.create_context(language, id=language_named(language).name)
+        yield sandbox.create_context(language, id=own_context_of(language))
         return
     context = sandbox.create_context(language)
     try:
