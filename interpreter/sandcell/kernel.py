@@ -219,6 +219,7 @@ class Kernel:
         if not self._started.stock:
             self._output.connect()
         elif self._started.own_output is not None:
+            self._started.own_output.read()  # what it says of its start is of no run
             self._started.own_output.on_text = on_text
 
     async def _no_welcome(self) -> SandcellError:
