@@ -3,6 +3,7 @@
     {"start": n}               its engine starts it for the n-th time
     {"made": [kind, id]}       what clients know by an id, and a stop of the sandbox ends
     {"lost": [kind, id]}       the same of an earlier start
+    {"env": {name: value}}     what was changed of the environment of user code, null for what was taken away
     {"end": End}               why the guest ends this start
     {"exit": [who, status]}    from outside: the wait status of the guest or of its spawner
 
@@ -22,7 +23,7 @@ import msgspec
 from sandcell_container.end import End, end_of_status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 __all__ = ["Kind", "Memo", "note_exit", "note_start", "read_end"]
@@ -42,10 +43,14 @@ class Memo:
         self._lost = OrderedDict[tuple[str, str], None]()
         self._made = OrderedDict[tuple[str, str], None]()
         self._size = 0
+        self.env = dict[str, str | None]()
+        """What was changed of the environment of user code, in this start and before."""
         for line in _lines(b"" if fd is None else os.pread(fd, _MOST_BYTES, 0)):
             match line:
                 case {"made": [str(kind), str(name)]} | {"lost": [str(kind), str(name)]}:
                     self._lost[kind, name] = None
+                case {"env": dict()}:
+                    self.env |= line["env"]
                 case _:
                     pass  # how the start before came to its end
         self._rewrite()
@@ -61,6 +66,11 @@ class Memo:
     def is_lost(self, kind: Kind, name: str) -> bool:
         """Whether an earlier start had one of this id, and this one has not."""
         return (kind, name) in self._lost
+
+    def note_env(self, changes: Mapping[str, str | None]) -> None:
+        """Remember changes of the environment of user code, over a stop."""
+        self.env |= changes
+        self._write({"env": dict(changes)})
 
     def note_end(self, end: End) -> None:
         """Say why the sandbox ends; the last thing that is said."""
@@ -82,6 +92,7 @@ class Memo:
             self._lost.popitem(last=False)
         lines: list[dict[str, Any]] = [{"lost": list(each)} for each in self._lost]
         lines += [{"made": list(each)} for each in self._made]
+        lines += [{"env": self.env}] if self.env else []
         data = b"".join(map(_encode, lines))
         os.ftruncate(self._fd, 0)
         os.write(self._fd, data)

@@ -28,6 +28,7 @@ __all__ = [
     "CreateProcess",
     "CreateSession",
     "CreateTerminal",
+    "EnvInfo",
     "ExecRequest",
     "ExecutionInfo",
     "FilePath",
@@ -346,9 +347,15 @@ class SessionInfo(Answer, frozen=True, kw_only=True):
 
 
 class ChangeEnv(Body, frozen=True, kw_only=True):
-    """PATCH /v1/env?session=. None takes a variable away."""
+    """PATCH /v1/env, and with ?session=. None takes a variable away."""
 
     env: dict[str, str | None]
+
+
+class EnvInfo(Answer, frozen=True, kw_only=True):
+    """GET and PATCH /v1/env: what user code starts with."""
+
+    env: dict[str, str]
 
 
 # --- processes

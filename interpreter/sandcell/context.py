@@ -87,6 +87,10 @@ class Context:
         kernel = self._dispatcher.life.kernel
         return [kernel.note] if kernel is not None and kernel.note else []
 
+    def inherit_env(self, changes: Mapping[str, str | None]) -> None:
+        """Take what was changed of the sandbox's environment, before the next run; what it was given itself it keeps."""
+        self._dispatcher.inherit_env(changes)
+
     def start_soon(self) -> None:
         """Start the interpreter, if it is not there and not on its way."""
         self._dispatcher.life.start_soon()
@@ -384,6 +388,11 @@ class Contexts:
     def list(self) -> list[Context]:
         return list(self._contexts.values())
 
+    def inherit_env(self, changes: Mapping[str, str | None]) -> None:
+        """Hand on what was changed of the sandbox's environment to all of them: before their next run."""
+        for context in self._contexts.values():
+            context.inherit_env(changes)
+
     async def delete(self, context_id: str, *, who: str = "sdk") -> None:
         """End a context and all that runs in it. Raises NotFound."""
         context = self.get(context_id)
@@ -435,5 +444,9 @@ class Contexts:
         cwd = os.path.join(self._workdir, request.cwd)
         # A message may have as much of buffers as of JSON.
         return KernelRequest(
-            env=env, cwd=cwd, max_frame=self._config.max_message // 2, memory=check_memory(request.memory)
+            env=env,
+            cwd=cwd,
+            max_frame=self._config.max_message // 2,
+            memory=check_memory(request.memory),
+            own=frozenset(request.env or ()),
         )

@@ -24,6 +24,8 @@ from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_kernel.wire import BadMessage, ChannelMessage, new_message
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from sandcell.execution import Death
     from sandcell.life import LiveKernel, Workshop
     from sandcell.runs import RunListener
@@ -54,6 +56,7 @@ class Dispatcher:
         self._outbox: deque[ChannelMessage] = deque()  # for a kernel that is on its way
         self._fresh_state = fresh_state
         self._latest: Run | None = None  # what runs, or ran last
+        self._env_news = dict[str, str | None]()  # that the next run brings to the interpreter
         self.running: Run | None = None
         self.execution_count = 0
         self.life = KernelLife(name, request, workshop, self)
@@ -93,6 +96,10 @@ class Dispatcher:
             self._outbox.append(ChannelMessage(channel, message))
             self.life.start_soon()
         self._routes.open(Request(channel, message, listener))
+
+    def inherit_env(self, changes: Mapping[str, str | None]) -> None:
+        """Change the environment of the interpreter before its next run, and of those to come."""
+        self._env_news |= self.life.inherit_env(changes)
 
     def interrupt(self, who: str) -> None:
         """Interrupt the run that runs."""
@@ -223,7 +230,13 @@ class Dispatcher:
         if run.timeout is not None:
             run.clock = Clock(run.timeout, partial(self._stop, run, Stop("timeout")))
         run.connect(kernel.open_output(run.message.msg_id, run.take_text) if run.is_recorded else None)
-        self._send(kernel, "shell", run.message)
+        self._send(kernel, "shell", self._with_news(run.message))
+
+    def _with_news(self, request: Message) -> Message:
+        if not self._env_news:
+            return request
+        news, self._env_news = self._env_news, {}
+        return request.with_extras({"environ": news})
 
     def _send(self, kernel: LiveKernel, channel: Channel, message: Message) -> None:
         try:

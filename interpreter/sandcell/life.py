@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from sandcell.config import Config
+from sandcell.environment import merge_env
 from sandcell.failure import failure_of
 from sandcell.kernel import Kernel
 from sandcell.memory import limit_of
@@ -15,7 +16,7 @@ from sandcell.starter import KernelStarter
 from sandcell_container.errors import ErrorCode, SandcellError, error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from sandcell.execution import Death
     from sandcell.kernel import Doom
@@ -159,6 +160,13 @@ class KernelLife:
         """Do what `stop` does, for good."""
         self._over = True
         await self.stop(doom, politely=politely)
+
+    def inherit_env(self, changes: Mapping[str, str | None]) -> dict[str, str | None]:
+        """Change the environment of the kernels to come; returns the changes that hold here: a context keeps what it was
+        given itself."""
+        news = {name: value for name, value in changes.items() if name not in self._request.own}
+        self._request = replace(self._request, env=merge_env(self._request.env, news))
+        return news
 
     def kill(self, doom: Doom) -> None:
         """Begin what `close` does, impolitely."""

@@ -39,7 +39,8 @@ _GONE = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelRequest:
-    """What the interpreter is to be born with: its whole environment, its folder, its bounds.
+    """What the interpreter is to be born with: its whole environment, its folder, its bounds. `own` are the names of
+    variables that its context was given itself.
 
     `max_frame` is how many bytes of JSON one message may have, and how many of buffers; `memory` how many bytes the
     interpreter and each of its processes may have of their own, None is no limit.
@@ -49,6 +50,7 @@ class KernelRequest:
     cwd: str
     max_frame: int
     memory: int | None = None
+    own: frozenset[str] = frozenset()
 
     @property
     def settings(self) -> dict[str, int | None]:

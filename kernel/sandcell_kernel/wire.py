@@ -10,7 +10,7 @@ import hmac
 import json
 import uuid
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import msgspec
 
@@ -170,6 +170,16 @@ class Message:
         """Return this message with another content and everything else byte for byte the same."""
         return Message(self.header, self.parent_header, self.metadata, _encode(content), self.buffers)
 
+    def with_extras(self, extras: dict[str, Any]) -> Message:
+        """Return this message with `extras` for our runtime beside those in its metadata, all else byte for byte the same.
+
+        Metadata that are no object are as good as none.
+        """
+        metadata = _read_names(self.metadata)
+        held = _object_of(metadata.get("sandcell"))
+        encoded = _encode_names({**metadata, "sandcell": {**held, **extras}})
+        return Message(self.header, self.parent_header, encoded, self.content, self.buffers)
+
     def with_session(self, session: str) -> Message:
         """Return this message with another session in its header; every other field stays as it came.
 
@@ -246,6 +256,18 @@ def _encode_names(metadata: dict[str, Any]) -> bytes:
         return _encode(metadata)
     except UnicodeEncodeError:
         return json.dumps(metadata).encode()
+
+
+def _read_names(metadata: bytes) -> dict[str, Any]:
+    """Return what `_encode_names` has written, {} where it is no object."""
+    try:
+        return _object_of(json.loads(metadata))
+    except (ValueError, RecursionError):
+        return {}
+
+
+def _object_of(value: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def fence_of(identities: Sequence[bytes]) -> int:

@@ -1,8 +1,8 @@
 """What a request may ask of a kernel beyond Jupyter, by `{"sandcell": {...}}` in its metadata.
 
-`want` (extras for results: "value", "data", "chart"), `spill` (`{folder, text, image}`: what is larger goes into files, see
-`spills`), `env` (name to text, or to null for unset), `cwd` and `tools` (`{address, secret}`, where host tools are
-called), all for this run alone;
+`environ` (name to text, or to null for unset: from now on); `want` (extras for results: "value", "data", "chart"), `spill`
+(`{folder, text, image}`: what is larger goes into files, see `spills`), `env` (as `environ`), `cwd` and `tools`
+(`{address, secret}`, where host tools are called), all for this run alone;
 or an errand, which runs nothing: `ticket` (raise the execution count) or `exchange` (`{verb, name, path, form}`: an
 object in or out). A reply that refuses holds `"sandcell": {"refused": CODE, "hint"}` beside `ename` and `evalue`.
 """

@@ -24,7 +24,7 @@ from sandcell_runtime.c_stdout import CStdout
 from sandcell_runtime.displays import BundleFormatter, DisplayHook, DisplayPublisher, Wishes
 from sandcell_runtime.extras import VARIABLES, Extras, extras_of, is_errand
 from sandcell_runtime.late_debugger import LateDebugger, no_debugger_yet
-from sandcell_runtime.scope import CwdRefused, applied_cwd, applied_env
+from sandcell_runtime.scope import CwdRefused, applied_cwd, applied_env, set_env
 from sandcell_runtime.tools import HostTools
 from sandcell_runtime.usage import Meter, PeakMemory
 
@@ -119,6 +119,7 @@ class Kernel(Extras, IPythonKernel):
         cell_id: str | None = None,
     ) -> dict[str, Any]:
         extras = extras_of(cell_meta)
+        set_env(extras.get("environ") or {})
         if is_errand(extras):
             return await self._run_interruptible(self.do_errand(extras))
         running = super().do_execute(

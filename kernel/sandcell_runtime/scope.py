@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
-__all__ = ["CwdRefused", "applied_cwd", "applied_env"]
+__all__ = ["CwdRefused", "applied_cwd", "applied_env", "set_env"]
 
 
 class CwdRefused(Exception):
@@ -58,14 +58,15 @@ def _enter(path: str) -> None:
 def applied_env(changes: Mapping[str, str | None]) -> Generator[None]:
     """Have these variables (None: unset) for a while; afterwards put back those that nobody changed meanwhile."""
     before = {name: os.environ.get(name) for name in changes}
-    _set_env(changes)
+    set_env(changes)
     try:
         yield
     finally:
-        _set_env({name: before[name] for name, value in changes.items() if os.environ.get(name) == value})
+        set_env({name: before[name] for name, value in changes.items() if os.environ.get(name) == value})
 
 
-def _set_env(changes: Mapping[str, str | None]) -> None:
+def set_env(changes: Mapping[str, str | None]) -> None:
+    """Have these variables (None: unset) from now on."""
     for name, value in changes.items():
         if value is None:
             os.environ.pop(name, None)

@@ -194,6 +194,18 @@ async def test_set_env_holds_from_the_next_command_on(session: Session) -> None:
     assert (await run(session, "echo $x ${gone-none}")).out == b"new none\n"
 
 
+async def test_what_comes_from_the_sandbox_leaves_a_session_s_own_alone(session: Session) -> None:
+    await run(session, "readonly fixed=1; x=old")
+    session.set_env({"mine": "1"})
+    session.inherit_env({"fixed": "2", "mine": "2", "x": AWKWARD, "HOME": None})
+    done = await run(session, 'printf "%s|" "$x" $fixed $mine ${HOME-none}')
+    assert done.out == AWKWARD.encode(errors="surrogateescape") + b"|1|1|none|"
+    assert done.err == b""
+    await session.restart()
+    done = await run(session, 'printf "%s|" "$x" $fixed $mine ${HOME-none}')
+    assert done.out == AWKWARD.encode(errors="surrogateescape") + b"|2|1|none|"
+
+
 # --- input
 
 

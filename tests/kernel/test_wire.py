@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 
 import pytest
 from hypothesis import given
@@ -27,6 +28,19 @@ def test_the_signature_is_that_of_the_specification() -> None:
     frames = Signer(KEY).pack(REQUEST)
     digest = hmac.new(KEY, b"".join(REQUEST.parts()[:4]), hashlib.sha256).hexdigest()
     assert frames[:2] == [b"<IDS|MSG>", digest.encode()]
+
+
+def test_extras_stand_beside_what_is_there_and_nothing_else_changes() -> None:
+    asked = new_message(
+        "execute_request", {"code": "1"}, session="s", metadata={"a": 1, "sandcell": {"b": 2}}
+    )
+    made = asked.with_extras({"c": "\udcff"})
+    assert json.loads(made.metadata) == {"a": 1, "sandcell": {"b": 2, "c": "\udcff"}}
+    assert json.loads(made.with_extras({"b": 3}).metadata)["sandcell"] == {"b": 3, "c": "\udcff"}
+    assert (made.header, made.content) == (asked.header, asked.content)
+    for metadata in (b"[]", b"{", b'{"sandcell": 7}'):
+        odd = Message(asked.header, metadata=metadata).with_extras({"c": 3})
+        assert odd.meta() == {"sandcell": {"c": 3}}
 
 
 def test_an_empty_key_signs_nothing() -> None:

@@ -46,10 +46,12 @@ class SessionSettings(LifeSettings, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionPlace:
-    """Where a session begins, and again when it is restarted: `cwd` is absolute, `env` its whole environment."""
+    """Where a session begins, and again when it is restarted: `cwd` is absolute, `env` its whole environment; `own` is
+    what of it the session was given itself, None for what was taken away."""
 
     cwd: str
     env: Mapping[str, str]
+    own: Mapping[str, str | None]
 
 
 _OpenLife = Callable[["Session"], Awaitable[ShellLife]]
@@ -69,6 +71,7 @@ class Session:
         self._open_life = open_life
         self._make_command = make_command
         self._life: ShellLife | None = None
+        self._inherited = dict[str, bytes | None]()
         self._lasting = dict[str, bytes | None]()
         self._is_deleted = False
         self._one_at_a_time = asyncio.Lock()
@@ -136,6 +139,17 @@ class Session:
         self._lasting |= encoded
         self.life.set_env(encoded)
 
+    def inherit_env(self, changes: Mapping[str, str | None]) -> None:
+        """Change what comes from the sandbox before its next command, and for its restarts: of variables that it was not
+        given itself, by `env` or `set_env`. One that has ended gets it when it is restarted."""
+        news = {
+            name: encode_value(name, value)
+            for name, value in changes.items()
+            if name not in self._place.own and name not in self._lasting
+        }
+        self._inherited |= news
+        self.life.inherit_env(news)
+
     async def interrupt(self) -> None:
         """Interrupt the command that runs, as ^C would, and return when it has ended; none is fine.
 
@@ -157,6 +171,7 @@ class Session:
             if self._life is not None:
                 await self._life.stop()
             self._life = await self._open_life(self)
+            self._life.inherit_env(self._inherited)
             self._life.set_env(self._lasting)
             self.starts += 1
 
@@ -209,16 +224,14 @@ class Sessions:
             Gone (SANDBOX_GONE): the spawner was lost.
         """
         check_id(session_id, what="id of a session")
-        boot = self._boot
-        place = SessionPlace(
-            cwd=os.path.join(boot.workdir, cwd) if cwd else boot.workdir,
-            env=boot.base_env if env is None else env,
-        )
+        place = self._place(cwd, env)
         async with self._starting:
             found = self._known.get(session_id)
             if found is None:
                 return await self._create(session_id, place)
-        if (cwd is not None and found.place.cwd != place.cwd) or (env is not None and found.place.env != env):
+        if (cwd is not None and found.place.cwd != place.cwd) or (
+            env is not None and found.place.own != place.own
+        ):
             raise error(
                 ErrorCode.EXISTS,
                 f"the session {session_id!r} exists, and began in another folder or environment",
@@ -264,6 +277,21 @@ class Sessions:
         await session.delete()
         if self._known.get(session_id) is session:
             del self._known[session_id]
+
+    def inherit_env(self, changes: Mapping[str, str | None]) -> None:
+        """Hand on what was changed of the sandbox's environment to all of them. See `Session.inherit_env`."""
+        for each in self._known.values():
+            each.inherit_env(changes)
+
+    def _place(self, cwd: str | None, env: Mapping[str, str] | None) -> SessionPlace:
+        boot = self._boot
+        base = dict(boot.base_env)
+        whole = base if env is None else env
+        return SessionPlace(
+            cwd=os.path.join(boot.workdir, cwd) if cwd else boot.workdir,
+            env=whole,
+            own={name: whole.get(name) for name in {*base, *whole} if whole.get(name) != base.get(name)},
+        )
 
     async def _create(self, session_id: str, place: SessionPlace) -> Session:
         session = Session(session_id, place, self._open_life, self._make_command)

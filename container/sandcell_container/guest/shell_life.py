@@ -68,6 +68,7 @@ class ShellLife:
         self._store = store
         self._input_dir = input_dir
         self._queue: deque[SessionCommand] = deque()
+        self._inherited = dict[str, bytes | None]()
         self._lasting = dict[str, bytes | None]()
         self._news = asyncio.Event()
         self._is_stopping = False
@@ -121,6 +122,10 @@ class ShellLife:
         """Change variables before the next command."""
         self._lasting |= changes
 
+    def inherit_env(self, changes: dict[str, bytes | None]) -> None:
+        """Do the same with what comes from the sandbox: a variable that is read-only here stays as it is."""
+        self._inherited |= changes
+
     async def stop(self) -> None:
         """End bash and all that it started, and return when that is done. Commands end as "killed"."""
         self._is_stopping = True
@@ -167,7 +172,11 @@ class ShellLife:
     async def _run(self, command: SessionCommand) -> None:
         """Run one command to its end; one that ends bash with it is left to `_end`."""
         command.note_start()
-        order = replace(command.shell_order, lasting=tuple(self._lasting.items()))
+        order = replace(
+            command.shell_order,
+            inherited=tuple(self._inherited.items()),
+            lasting=tuple(self._lasting.items()),
+        )
         if command.order.stdin is not None:
             path = await self._provide_input(command, command.order.stdin)
             if path is None:
@@ -175,6 +184,7 @@ class ShellLife:
                 command.refuse(not_run())
                 return
             order = replace(order, stdin=path)
+        self._inherited.clear()
         self._lasting.clear()
         await self._pipes.give_to(command)
         finish = self._shell.begin(order)

@@ -49,12 +49,14 @@ class ShellOrder:
     """One command as bytes without NUL, and what holds for it.
 
     `cwd`, `env` and `stdin` (the path of a file) are for this command alone; of `cwd` and `env` stays what the command
-    itself has changed. `lasting` are variables for the session. A value of None takes the variable away.
+    itself has changed. `lasting` are variables for the session; so are those of the sandbox, which are `inherited`: the
+    session keeps those that are read-only in it. A value of None takes the variable away.
     """
 
     command: bytes
     cwd: bytes | None = None
     env: tuple[tuple[str, bytes | None], ...] = ()
+    inherited: tuple[tuple[str, bytes | None], ...] = ()
     lasting: tuple[tuple[str, bytes | None], ...] = ()
     stdin: bytes | None = None
 
@@ -164,6 +166,8 @@ def encode_order(order: ShellOrder, mark: bytes) -> bytes:
     `mark` is a word that no order holds.
     """
     plan, values = list[bytes](), list[bytes]()
+    for name, value in order.inherited:
+        plan.append(_change(name, value, 0, values, refuse=rb"\builtin :"))
     for name, value in order.lasting:
         plan.append(_change(name, value, len(order.env), values))
     if order.cwd is not None:
@@ -180,9 +184,11 @@ def encode_order(order: ShellOrder, mark: bytes) -> bytes:
     return b"%s\n%s\n%s\n" % (head_of(mark), words, mark)
 
 
-def _change(name: str, value: bytes | None, at: int, values: list[bytes]) -> bytes:
+def _change(
+    name: str, value: bytes | None, at: int, values: list[bytes], *, refuse: bytes | None = None
+) -> bytes:
     fields: dict[bytes, bytes | int] = {b"at": at, b"name": name.encode()}
-    fields[b"refuse"] = _REFUSE_NAME % fields
+    fields[b"refuse"] = _REFUSE_NAME % fields if refuse is None else refuse
     if value is None:
         return _UNSET % fields
     values.append(value)

@@ -14,6 +14,7 @@ import resource
 import signal
 import time
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -24,6 +25,7 @@ from sandcell.fork_starter import ForkStarter
 from sandcell.guest.app import make_server
 from sandcell.guest.commands import Commands
 from sandcell.guest.connections import Connections
+from sandcell.guest.env_room import EnvRoom
 from sandcell.guest.followers import Followers
 from sandcell.guest.former import RESTARTED
 from sandcell.guest.fronts import Fronts, Rooms
@@ -45,6 +47,7 @@ from sandcell_container.guest.process_table import ProcessTable
 from sandcell_container.guest.session import Sessions
 from sandcell_container.guest.spawn import Spawner
 from sandcell_container.guest.terminal import Terminals
+from sandcell_container.guest.user_env import UserEnv
 from sandcell_container.guest.user_worker import UserWorker
 from sandcell_container.memo import Memo
 
@@ -122,6 +125,8 @@ async def _serve(given: Given, ends: Ends) -> str:
 async def _furnish(held: AsyncExitStack, given: Given, spawner: Spawner, group: asyncio.TaskGroup) -> Guest:
     """Make the rooms of the guest; `held` gives them back, the last one first."""
     boot, config, memo, meter = given
+    env = UserEnv(boot.base_env, memo)
+    boot = replace(boot, base_env=env)  # whoever starts something sees what was changed
     worker = await held.enter_async_context(UserWorker(spawner, boot.python))
     files = await held.enter_async_context(Files(worker, boot.workdir))
     starter = await _make_starter(held, boot, config, spawner)
@@ -158,6 +163,7 @@ async def _furnish(held: AsyncExitStack, given: Given, spawner: Spawner, group: 
     held.callback(leases.close)
     return Guest(
         boot=boot,
+        env=EnvRoom(env, contexts, sessions),
         memo=memo,
         meter=meter,
         config=config,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from sandcell.api import ChangeEnv, CreateProcess, CreateSession, SessionExec
+from sandcell.api import ChangeEnv, CreateProcess, CreateSession, EnvInfo, SessionExec
 from sandcell.guest.request import ApiHandler
 from sandcell.guest.stream import HEAD_AFTER_S, send_journal
-from sandcell_container.errors import ErrorCode, error
 
 __all__ = [
     "EnvHandler",
@@ -93,17 +92,17 @@ class SessionInterruptHandler(ApiHandler):
 
 
 class EnvHandler(ApiHandler):
-    """PATCH /v1/env?session="""
+    """GET, PATCH /v1/env, and PATCH /v1/env?session="""
+
+    def get(self) -> None:
+        self.reply(EnvInfo(env=self.guest.env.whole()))
 
     def patch(self) -> None:
         session_id = self.get_query_argument("session", "")
-        if not session_id:
-            raise error(
-                ErrorCode.INVALID_ARGUMENT,
-                "the query names no session",
-                hint="?session=ID",
-                details={"field": "session"},
-            )
-        sessions = self.guest.sessions
         body = self.body(ChangeEnv, lone="surrogateescape")
-        self.reply(sessions.describe(sessions.change_env(session_id, body)))
+        if session_id:
+            sessions = self.guest.sessions
+            self.reply(sessions.describe(sessions.change_env(session_id, body)))
+        else:
+            self.guest.env.change(body.env)
+            self.get()

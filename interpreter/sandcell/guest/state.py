@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from sandcell.config import Config
 from sandcell.context import Contexts, Executions
 from sandcell.guest.commands import Commands
+from sandcell.guest.env_room import EnvRoom
 from sandcell.guest.followers import Followers
 from sandcell.guest.fronts import Fronts
 from sandcell.guest.leases import Leases
@@ -30,6 +31,7 @@ class Guest:
     """The objects of one sandbox. `group` owns what outlives a request; `started_at` in seconds since the epoch."""
 
     boot: GuestBoot
+    env: EnvRoom
     memo: Memo
     meter: Meter
     config: Config

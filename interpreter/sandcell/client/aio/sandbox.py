@@ -8,6 +8,7 @@ from weakref import WeakSet
 from sandcell.api import ContextInfo, ExecutionInfo, OsProcess
 from sandcell.client.aio.commands import run_command
 from sandcell.client.aio.context import START_PATIENCE_S, AsyncContext
+from sandcell.client.aio.environment import AsyncEnvironment
 from sandcell.client.aio.execution import AsyncExecution, run_execution, start_execution
 from sandcell.client.aio.files import AsyncFiles
 from sandcell.client.aio.held import AsyncHeld
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["AsyncSandbox"]
 
 
-class AsyncSandbox(AsyncHeld, AsyncProcesses, AsyncSessions, AsyncTerminals):
+class AsyncSandbox(AsyncHeld, AsyncEnvironment, AsyncProcesses, AsyncSessions, AsyncTerminals):
     """One isolated machine-like place that runs code and commands. Times in seconds, sizes in bytes.
 
     Made by `create`, `connect` or `get_or_create`; give it back with `close()` or the end of a `with` block.

@@ -9,6 +9,7 @@ from weakref import WeakSet
 from sandcell.api import ContextInfo, ExecutionInfo, OsProcess
 from sandcell.client.blocking.commands import run_command
 from sandcell.client.blocking.context import START_PATIENCE_S, Context
+from sandcell.client.blocking.environment import Environment
 from sandcell.client.blocking.execution import Execution, run_execution, start_execution
 from sandcell.client.blocking.files import Files
 from sandcell.client.blocking.held import Held
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 __all__ = ["Sandbox"]
 
 
-class Sandbox(Held, Processes, Sessions, Terminals):
+class Sandbox(Held, Environment, Processes, Sessions, Terminals):
     """One isolated machine-like place that runs code and commands. Times in seconds, sizes in bytes.
 
     Made by `create`, `connect` or `get_or_create`; give it back with `close()` or the end of a `with` block.
