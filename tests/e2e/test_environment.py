@@ -112,11 +112,12 @@ def test_an_open_notebook_has_it_in_its_next_cell(sandbox: Sandbox) -> None:
     manager, client = start_new_kernel(kernel_name=KERNEL_NAME, env=env, startup_timeout=50)
     said = list[str]()
 
+    def hear(message: dict[str, Any]) -> None:
+        said.append(message["content"].get("text", ""))
+
     def cell(code: str) -> str:
         said.clear()
-        client.execute_interactive(
-            code, timeout=30, output_hook=lambda message: said.append(message["content"].get("text", ""))
-        )
+        client.execute_interactive(code, timeout=30, output_hook=hear)
         return "".join(said)
 
     try:
