@@ -25,6 +25,9 @@ log = logging.getLogger(__name__)
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,61}")
 _MOST_SPECS = 100
 _MOST_BYTES = 64 * 2**10
+# As whoever starts kernels for Jupyter says it: without, an ipykernel thinks that a person has started it, and prints how to
+# connect. With 1 it does not look whether its parent has changed.
+_JUPYTER = {"JPY_PARENT_PID": "1"}
 _OWN = "sandcell.launch_kernel"  # a kernel of ours, which would make a sandbox in the sandbox
 
 
@@ -122,7 +125,7 @@ def parse_kernelspec(name: str, text: bytes, *, folder: str = "") -> KernelSpec 
         argv=tuple(read.argv),
         language=read.language,
         display_name=read.display_name,
-        env=read.env,
+        env={**_JUPYTER, **read.env},
         interrupts="message" if read.interrupt_mode == "message" else "signal",
         folder=folder,
     )

@@ -25,7 +25,12 @@ def test_a_spec_is_read_and_filled_in() -> None:
     spec = parse_kernelspec("toy", json.dumps(text).encode(), folder="/specs/toy")
     assert spec is not None
     assert spec.command("/c.json") == ("prog", "-f", "/c.json", "/specs/toy/x")
-    assert spec.environment({"HOME": "/h"}) == {"HOME": "/h", "A": "/h/a", "B": "${NONE}"}
+    assert spec.environment({"HOME": "/h"}) == {
+        "HOME": "/h",
+        "A": "/h/a",
+        "B": "${NONE}",
+        "JPY_PARENT_PID": "1",
+    }
     assert (spec.language, spec.interrupts) == ("Toy", "message")
 
 
