@@ -8,19 +8,20 @@ import os
 import signal
 import socket
 import stat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from sandcell_container.errors import ErrorCode, SandcellError
-from sandcell_container.guest.files import Files
+from sandcell_container.guest.files import Files, ListPlan
 from sandcell_container.guest.user_worker import UserWorker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
-    from typing import Any
 
     from tests.container.conftest import Place
+
+    from sandcell_container.file_info import FileInfo
 
 pytestmark = pytest.mark.short
 
@@ -45,9 +46,15 @@ async def pieces(*chunks: bytes) -> AsyncIterator[bytes]:
 async def content(files: Files, path: str) -> bytes:
     file = await files.read(path)
     try:
-        return b"".join([chunk async for chunk in file.chunks])
+        return b"".join([chunk async for chunk in file.chunks()])
     finally:
         await file.aclose()
+
+
+async def listed(files: Files, path: str, **plan: Any) -> list[FileInfo]:
+    page = await files.list(path, ListPlan(limit=10_000, **plan))
+    assert page.next_cursor is None
+    return page.files
 
 
 async def code_of(call: Coroutine[Any, Any, object]) -> ErrorCode:
@@ -68,8 +75,8 @@ async def test_names_may_be_anything_a_name_may_be(files: Files) -> None:
     for name in ["sp ace", "qu'ote\"", "new\nline", "漢", "\udcff", "-n", "$HOME"]:
         await files.write(name, pieces(name.encode("utf-8", "surrogateescape")))
         assert await content(files, name) == name.encode("utf-8", "surrogateescape")
-    listed = await files.list(".")
-    assert {"\udcff", "漢", "new\nline"} <= {info.name for info in listed}
+    found = await listed(files, ".")
+    assert {"\udcff", "漢", "new\nline"} <= {info.name for info in found}
 
 
 async def test_the_mode_is_kept_or_as_asked(files: Files, place: Place) -> None:
@@ -132,7 +139,7 @@ async def test_lists_are_by_name_and_say_what_is_what(files: Files, place: Place
     await files.write("b/z", pieces(b"22"))
     (place.outside / "a").symlink_to("b")
     os.mkfifo(place.outside / "c")
-    found = await files.list(".", recursive=True)
+    found = await listed(files, ".", recursive=True)
     assert [(info.relative_path, info.type, info.target) for info in found] == [
         ("a", "symlink", "b"),
         ("b", "directory", None),
@@ -141,25 +148,26 @@ async def test_lists_are_by_name_and_say_what_is_what(files: Files, place: Place
         ("b/z", "file", None),
         ("c", "other", None),
     ]
-    assert [info.name for info in await files.list("b", hidden=False)] == ["z"]
-    assert [info.path for info in await files.list("a")] == [
+    assert [info.name for info in await listed(files, "b", hidden=False)] == ["z"]
+    assert [info.path for info in await listed(files, "a")] == [
         f"{place.workdir}/a/.hidden",
         f"{place.workdir}/a/z",
     ]
-    assert [info.name for info in await files.list("b/.hidden", recursive=True)] == ["x"]
+    assert [info.name for info in await listed(files, "b/.hidden", recursive=True)] == ["x"]
 
 
 async def test_long_lists_come_whole(files: Files, place: Place) -> None:
     for number in range(1001):
         (place.outside / f"{number:04}").touch()
-    assert [info.name for info in await files.list(".")] == [f"{number:04}" for number in range(1001)]
+    assert [info.name for info in await listed(files, ".")] == [f"{number:04}" for number in range(1001)]
 
 
 async def test_folders_are_made_and_removed_with_what_is_in_them(files: Files, place: Place) -> None:
     assert (await files.mkdir("a/b")).type == "directory"
     assert (await files.mkdir("a/b")).path == f"{place.workdir}/a/b"
     await files.write("a/b/c", pieces(b"x"))
-    await files.remove("a")
+    assert await code_of(files.remove("a")) == ErrorCode.IS_A_DIRECTORY
+    await files.remove("a", recursive=True)
     assert os.listdir(place.outside) == []
 
 
@@ -177,11 +185,11 @@ async def test_each_problem_has_its_code(files: Files, place: Place) -> None:
     (place.outside / "loop").symlink_to("loop")
     for call, code in [
         (files.read("none"), ErrorCode.FILE_NOT_FOUND),
-        (files.list("none"), ErrorCode.FILE_NOT_FOUND),
+        (listed(files, "none"), ErrorCode.FILE_NOT_FOUND),
         (files.remove("none"), ErrorCode.FILE_NOT_FOUND),
         (files.read("folder"), ErrorCode.IS_A_DIRECTORY),
         (files.write("folder", pieces(b"")), ErrorCode.IS_A_DIRECTORY),
-        (files.list("file"), ErrorCode.NOT_A_DIRECTORY),
+        (listed(files, "file"), ErrorCode.NOT_A_DIRECTORY),
         (files.write("file/x", pieces(b"")), ErrorCode.NOT_A_DIRECTORY),
         (files.mkdir("file"), ErrorCode.NOT_A_DIRECTORY),
         (files.read("loop"), ErrorCode.INVALID_PATH),
@@ -231,7 +239,7 @@ async def test_no_space_is_said_and_leaves_nothing(files: Files, place: Place) -
             yield bytes(2**20)
 
     assert await code_of(files.write("/small/f", too_much())) == ErrorCode.NO_SPACE
-    assert await files.list("/small") == []
+    assert await listed(files, "/small") == []
 
 
 async def test_a_spilled_output_is_a_file_of_the_users(files: Files, place: Place) -> None:
@@ -254,7 +262,7 @@ async def test_long_names_are_listed(files: Files, place: Place) -> None:
     names = sorted("漢" * 70 + f"{number:03}" for number in range(300))
     for name in names:
         (folder / name).touch()
-    assert [info.name for info in await files.list("long")] == names
+    assert [info.name for info in await listed(files, "long")] == names
 
 
 async def test_folders_in_folders_deeper_than_descriptors_are_listed_and_removed(
@@ -263,8 +271,8 @@ async def test_folders_in_folders_deeper_than_descriptors_are_listed_and_removed
     await files.mkdir("deep")
     for _ in range(2):  # a path has at most 4095 bytes
         await files.mkdir("deep/" + "d/" * 1900)
-    assert len(await files.list("deep", recursive=True)) == 1900
-    await files.remove("deep")
+    assert len(await listed(files, "deep", recursive=True)) == 1900
+    await files.remove("deep", recursive=True)
     assert not (place.outside / "deep").exists()
 
 
@@ -279,8 +287,8 @@ async def test_a_tree_that_is_deeper_than_a_path_has_a_clear_answer(files: Files
         os.close(descriptor)
         descriptor = below
     os.close(descriptor)
-    assert await code_of(files.list("deep", recursive=True)) == ErrorCode.INVALID_PATH
-    await files.remove("deep")
+    assert await code_of(listed(files, "deep", recursive=True)) == ErrorCode.INVALID_PATH
+    await files.remove("deep", recursive=True)
     assert not (place.outside / "deep").exists()
 
 

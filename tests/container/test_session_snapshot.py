@@ -11,6 +11,7 @@ import pytest
 from tests.container.session_house import Settings, boot, open_files, run
 
 from sandcell_container.errors import ErrorCode, SandcellError
+from sandcell_container.guest.files import Files, ListPlan
 from sandcell_container.guest.session import Session, Sessions
 from sandcell_container.guest.session_command import CommandOrder
 from sandcell_container.guest.session_snapshot import Snapshot, take_snapshot
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
     from tests.container.conftest import Place
 
-    from sandcell_container.guest.files import Files
 
 AWKWARD = "a'b\"c\\d $HOME `id` $(id)\n\t*!漢\udcff; exit 1\n"
 
@@ -158,7 +158,7 @@ async def test_a_job_that_talks_does_not_get_into_it(studio: Studio) -> None:
 async def test_what_changes_the_file_does_not_change_it(studio: Studio) -> None:
     snapshot = await studio.take()
     await asyncio.sleep(0)  # it is removed by a task of its own, which has to have asked first
-    assert await studio.files.list(".snapshots") == []
+    assert (await studio.files.list(".snapshots", ListPlan())).files == []
     assert await studio.start(snapshot, "echo fine") == b"fine\n"
 
 

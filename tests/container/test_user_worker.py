@@ -37,7 +37,7 @@ def job_of(worker: UserWorker) -> Job:
 
 
 async def stat(worker: UserWorker, path: str) -> int:
-    return (await worker.ask("stat", "a file", path=path)).number
+    return (await worker.ask("stat_file", "a file", path=path)).number
 
 
 async def test_one_that_was_killed_is_replaced(worker: UserWorker) -> None:

@@ -325,7 +325,7 @@ def test_a_large_file_goes_up_and_down(sandbox: Sandbox, tmp_path: Path) -> None
     local, back = tmp_path / "up", tmp_path / "down"
     data = os.urandom(2**20) * 32
     local.write_bytes(data)
-    assert sandbox.files.upload(local, "large.bin").size == len(data)
+    assert sandbox.files.upload(local, "large.bin").bytes == len(data)
     sandbox.files.download("large.bin", back)
     assert back.read_bytes() == data
 

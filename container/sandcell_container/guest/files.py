@@ -10,54 +10,70 @@ import asyncio
 import errno
 import os
 import stat
-from dataclasses import replace
-from typing import TYPE_CHECKING, Self
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import msgspec
 
 from sandcell_container.errors import ErrorCode, SandcellError, error
-from sandcell_container.file_info import FileInfo
+from sandcell_container.file_info import FileInfo, FilePage, SearchMatch, SearchResult
+from sandcell_container.guest.file_cursor import decode_place, encode_place
+from sandcell_container.guest.file_errors import error_of_answer, error_of_errno
+from sandcell_container.guest.readable_file import ReadableFile, with_mime
 from sandcell_container.guest.user_worker import believe
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from sandcell_container.guest.user_worker import Answer, UserWorker
 
-__all__ = ["Files", "ReadableFile"]
+__all__ = ["Condition", "Files", "ListPlan", "SearchPlan", "check_regular"]
 
 _LONGEST_PATH = 4095  # PATH_MAX without its NUL
-_CHUNK = 2**18
+_LONG_S = (
+    3600.0  # a copy of a large folder may take as long; who asked for it may go away before, and ends it
+)
+_SPARE_S = 5.0  # from the end of a search's time to its answer
+_PIECE = 2**20
 
 
-class ReadableFile:
-    """A regular file that is open: `chunks` yields its bytes once. Give it back with `aclose`."""
+class Condition(NamedTuple):
+    """What has to hold for a file to be replaced: it has one of these tags ("*": it is there), or it is not there at all."""
 
-    def __init__(self, info: FileInfo, fd: int) -> None:
-        self.info = info
-        self.chunks: AsyncIterator[bytes] = self._read()
-        self._fd = fd
+    tags: tuple[str, ...] | None = None
+    is_new: bool = False
 
-    async def aclose(self) -> None:
-        """Close the file. Twice is fine."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+    def fields(self) -> dict[str, object]:
+        return {"if_match": self.tags, "exclusive": self.is_new}
 
-    async def _read(self) -> AsyncIterator[bytes]:
-        """No more than the size it was opened with, so that who was told a length gets it; but files of /proc say
-        0 and hold more."""
-        left = self.info.size or 2**63
-        while left > 0 and self._fd >= 0:
-            try:
-                data = os.read(self._fd, min(_CHUNK, left))
-            except OSError as problem:
-                raise _error_of(problem.errno or errno.EIO, self.info.path) from problem
-            if not data:
-                return
-            left -= len(data)
-            yield data
-            await asyncio.sleep(0)  # the disk never blocks the loop for longer than one chunk
+
+ALWAYS = Condition()
+
+
+class ListPlan(NamedTuple):
+    """What of a folder is listed: `glob` patterns of names or relative paths (none: all), in the order of `sort`: "name", "size"
+    or "mtime", the largest or newest first. `cursor` is that of the page before."""
+
+    recursive: bool = False
+    hidden: bool = True
+    glob: tuple[str, ...] = ()
+    sort: str = "name"
+    limit: int = 1000
+    cursor: str | None = None
+
+
+class SearchPlan(NamedTuple):
+    """What is looked for: a regular expression of Python's `re`, in files that match one of `glob`, not in what matches one of
+    `exclude`. `context` lines around each match, at most `limit` of these, for `timeout` seconds."""
+
+    pattern: str
+    glob: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    hidden: bool = True
+    ignore_case: bool = False
+    context: int = 0
+    limit: int = 200
+    timeout: float = 20.0
 
 
 class Files:
@@ -71,7 +87,7 @@ class Files:
     """
 
     def __init__(self, worker: UserWorker, workdir: str) -> None:
-        self._worker = worker
+        self.worker = worker
         self._workdir = workdir
         self._group: asyncio.TaskGroup | None = None
 
@@ -85,58 +101,147 @@ class Files:
         if group is not None:
             await group.__aexit__(None, None, None)
 
+    # whole files
+
     async def read(self, path: str) -> ReadableFile:
         """Open a regular file; symlinks are followed. Whoever gets it closes it."""
         answer = await self._ask("read", path)
         try:
             info = believe(answer.data, FileInfo)
-            status = _check_regular(answer.fd, path)
+            check_regular(answer.fd, path)
         except BaseException:
             answer.close()
             raise
-        return ReadableFile(replace(info, size=status.st_size, mtime=status.st_mtime), answer.take_fd())
+        return ReadableFile(info, answer.take_fd())
 
-    async def write(self, path: str, chunks: AsyncIterator[bytes], *, mode: int | None = None) -> FileInfo:
+    async def write(
+        self,
+        path: str,
+        chunks: AsyncIterator[bytes],
+        *,
+        mode: int | None = None,
+        condition: Condition = ALWAYS,
+    ) -> FileInfo:
         """Write a whole file: readers see the old one or the new one. Missing folders are made, a symlink is followed.
 
         `mode` are permission bits; None keeps those of the file that is there, else the umask says. When it fails
         or is cancelled, what was there before is still there, but for folders that were made.
+
+        Raises:
+            Conflict: CHANGED_SINCE, EXISTS: the condition does not hold, at the beginning or at the end.
         """
-        answer = await self._ask("begin", path)
-        plan = believe(answer.data, _WritePlan)
+        async with _Replacing(self, path, mode, condition) as made:
+            async for chunk in chunks:
+                _write_all(made.fd, chunk, path)
+            return await made.keep()
+
+    def replacing(self, path: str, *, mode: int | None, condition: Condition) -> _Replacing:
+        """Return what `write` does as a context: whoever enters it writes to its `fd`, then calls `keep`."""
+        return _Replacing(self, path, mode, condition)
+
+    async def append(
+        self, path: str, chunks: AsyncIterator[bytes], *, condition: Condition = ALWAYS
+    ) -> FileInfo:
+        """Write behind what is in a file, which is made where there is none. What was written stays when it fails."""
+        answer = await self._ask("append", path, **condition.fields())
         try:
-            _check_regular(answer.fd, path)
+            check_regular(answer.fd, path)
             async for chunk in chunks:
                 _write_all(answer.fd, chunk, path)
+        finally:
             answer.close()
-            bits = plan.mode if mode is None else mode
-            done = await self._ask("commit", plan.temporary, target=plan.target, mode=bits)
-        except BaseException:
-            answer.close()
-            await self._forget(plan.temporary)
-            raise
-        return believe(done.data, FileInfo)
+        return await self.stat(believe(answer.data, FileInfo).path)
 
-    async def list(self, path: str, *, recursive: bool = False, hidden: bool = True) -> list[FileInfo]:
-        """Return what is in a folder, by name; with `recursive` each folder is followed by what is in it.
+    # folders and names
 
-        Symlinks are listed and not followed. `hidden` includes names that begin with a dot. TOO_LARGE above
-        100000 entries. What is in a folder that the user may not read is left out.
+    async def list(self, path: str, plan: ListPlan) -> FilePage:
+        """Return a page of what is in a folder; with `recursive` each folder is followed by what is in it.
+
+        Symlinks are listed and not followed. What goes on in the folder meanwhile changes no other entry's place. What is in
+        a folder below that the user may not read is left out.
+
+        Raises:
+            InvalidRequest: STALE_CURSOR: the cursor is none; INVALID_ARGUMENT: a pattern is none.
         """
-        answer = await self._ask("list", path, recursive=recursive, hidden=hidden)
-        return believe(answer.parts, list[FileInfo])
+        fields = {**plan._asdict(), "after": decode_place(plan.cursor) if plan.cursor else None}
+        if plan.recursive or plan.sort != "name":  # who looks through a tree keeps nobody waiting
+            answer = await self._run("list_folder", path, fields)
+        else:
+            answer = await self._ask("list_folder", path, **fields)
+        end = believe(answer.data, _PageEnd)
+        return FilePage(
+            files=believe(answer.parts, list[FileInfo]),
+            next_cursor=encode_place(end.after) if end.more and end.after else None,
+        )
 
     async def stat(self, path: str) -> FileInfo:
         """Return what is known of a file; a symlink speaks of itself."""
-        return believe((await self._ask("stat", path)).data, FileInfo)
+        return self._told(await self._ask("stat_file", path))
 
     async def mkdir(self, path: str) -> FileInfo:
         """Make a folder and those above it; one that is there is fine."""
-        return believe((await self._ask("mkdir", path)).data, FileInfo)
+        return self._told(await self._ask("mkdir", path))
 
-    async def remove(self, path: str) -> None:
-        """Remove a file, a symlink, or a folder with all that is in it."""
-        await self._ask("remove", path)
+    async def remove(self, path: str, *, recursive: bool = False) -> None:
+        """Remove a file or a symlink; with `recursive` also a folder with all that is in it, else that is IS_A_DIRECTORY."""
+        if recursive:
+            await self._run("remove", path, {"recursive": True})
+        else:
+            await self._ask("remove", path, recursive=False)
+
+    async def rename(self, path: str, to: str, *, overwrite: bool = False) -> FileInfo:
+        """Give a file or folder another name; folders above that are made. A symlink itself is renamed.
+
+        What has the name is replaced only with `overwrite`, and a folder only where it is empty; else EXISTS.
+        """
+        fields = {"to": self._absolute(to), "overwrite": overwrite}
+        answer = await self._worker_answer("rename", path, fields)
+        if answer.number == errno.EXDEV:
+            answer = await self._run("move", path, fields)
+        elif answer.number or answer.refused:
+            raise error_of_answer(answer, to if answer.number == errno.EEXIST else path)
+        return self._told(answer)
+
+    async def copy(self, path: str, to: str, *, overwrite: bool = False) -> FileInfo:
+        """Copy a file or a folder, whole or not at all, with permission bits and times; folders above are made.
+
+        A symlink is followed, those in a folder stay symlinks. `overwrite` is for files. EXISTS as `rename`; INVALID_PATH
+        where there is a socket or a device in the folder, INVALID_ARGUMENT for a folder into itself.
+        """
+        fields = {"to": self._absolute(to), "overwrite": overwrite}
+        return self._told(await self._run("copy", path, fields))
+
+    # inside of files
+
+    async def replace(
+        self, path: str, edits: Sequence[tuple[str, str]], *, condition: Condition = ALWAYS
+    ) -> FileInfo:
+        """Replace each old text by its new one, in order. Each has to be there exactly once, else nothing is changed.
+
+        Raises:
+            Conflict (MATCH_COUNT): `details["count"]` says how often the text `details["index"]` is there. CHANGED_SINCE.
+            InvalidRequest (TOO_LARGE): the file has more than 64 MiB.
+        """
+        return self._told(await self._ask("replace", path, edits=list(edits), **condition.fields()))
+
+    async def insert(self, path: str, line: int, text: str, *, condition: Condition = ALWAYS) -> FileInfo:
+        """Insert `text` as lines of their own behind line `line`: 0 is the start, beyond the end appends. Raises as `replace`."""
+        return self._told(await self._ask("insert", path, line=line, text=text, **condition.fields()))
+
+    async def search(self, path: str, plan: SearchPlan) -> SearchResult:
+        """Look for lines that match in a file, or in all files below a folder, by name; binary files are passed over.
+
+        Raises:
+            InvalidRequest (INVALID_ARGUMENT): the pattern is no regular expression.
+        """
+        answer = await self._run("search", path, plan._asdict(), deadline_s=plan.timeout + _SPARE_S)
+        end = believe(answer.data, _SearchEnd)
+        return SearchResult(
+            matches=believe(answer.parts, list[SearchMatch]),
+            files=end.files,
+            truncated=bool(end.truncated),
+            timed_out=end.truncated == "timeout",
+        )
 
     # a SpillStore
 
@@ -147,7 +252,7 @@ class Files:
             fd = None
             try:
                 answer = await self._ask("new", path)
-                _check_regular(answer.fd, path)
+                check_regular(answer.fd, path)
                 fd = answer.take_fd()
             except SandcellError:
                 pass  # said by None
@@ -162,14 +267,39 @@ class Files:
     def remove_soon(self, path: str) -> None:
         """Remove what `open_soon` made."""
         if self._group is not None:
-            self._group.create_task(self._forget(path))
+            self._group.create_task(self.forget(path))
 
-    async def _ask(self, verb: str, path: str, **more: object) -> Answer:
+    # for the other rooms of files
+
+    def absolute(self, path: str) -> str:
+        """Return `path` as the worker is told it. Raises INVALID_PATH."""
+        return self._absolute(path)
+
+    async def forget(self, path: str) -> None:
+        """Remove a file of ours, wherever it is by now."""
+        with suppress(SandcellError):  # gone already, or the worker is: nothing more can be done about it
+            await self._ask("remove", path, recursive=False)
+
+    async def ask(self, verb: str, path: str, **more: object) -> Answer:
         """Have the worker do something to `path`; whoever gets the answer closes it."""
-        answer = await self._worker.ask(verb, repr(path[:200]), path=self._absolute(path), **more)
-        if answer.number:
-            raise _error_of(answer.number, path, kind=answer.kind)
-        return answer
+        return await self._ask(verb, path, **more)
+
+    async def _ask(self, verb: str, path: str, **fields: object) -> Answer:
+        return _succeeded(await self._worker_answer(verb, path, fields), path)
+
+    async def _worker_answer(self, verb: str, path: str, fields: Mapping[str, object]) -> Answer:
+        return await self.worker.ask(verb, repr(path[:200]), path=self._absolute(path), **fields)
+
+    async def _run(
+        self, verb: str, path: str, fields: Mapping[str, object], *, deadline_s: float = _LONG_S
+    ) -> Answer:
+        """Have a worker of its own do what may take long. Cancelling ends it where it is."""
+        what = repr(path[:200])
+        async with self.worker.errand(verb, what, path=self._absolute(path), **fields) as errand:
+            return _succeeded(await errand.answer(deadline_s), path)
+
+    def _told(self, answer: Answer) -> FileInfo:
+        return with_mime(believe(answer.data, FileInfo))
 
     def _absolute(self, path: str) -> str:
         if not path or "\0" in path:
@@ -181,14 +311,51 @@ class Files:
         except UnicodeEncodeError as problem:
             raise error(ErrorCode.INVALID_PATH, f"{path[:80]!r} is no path: {problem.reason}") from None
         if size > _LONGEST_PATH:
-            raise _error_of(errno.ENAMETOOLONG, path)
+            raise error_of_errno(errno.ENAMETOOLONG, path)
         return full
 
-    async def _forget(self, path: str) -> None:
+
+class _Replacing:
+    """A file that is to take the place of another: written beside it, until `keep`. Leaving it without takes it away."""
+
+    def __init__(self, files: Files, path: str, mode: int | None, condition: Condition) -> None:
+        self._files = files
+        self._path = path
+        self._mode = mode
+        self._condition = condition
+        self._answer: Answer | None = None
+        self._plan: _WritePlan | None = None
+
+    @property
+    def fd(self) -> int:
+        assert self._answer is not None, "entered"
+        return self._answer.fd
+
+    async def __aenter__(self) -> Self:
+        self._answer = await self._files.ask("begin", self._path, **self._condition.fields())
         try:
-            await self._ask("remove", path)
-        except SandcellError:
-            pass  # gone already, or the worker is: nothing more can be done about it
+            self._plan = believe(self._answer.data, _WritePlan)
+            check_regular(self._answer.fd, self._path)
+        except BaseException:
+            self._answer.close()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._answer is not None:
+            self._answer.close()
+        if self._plan is not None:
+            await self._files.forget(self._plan.temporary)
+
+    async def keep(self) -> FileInfo:
+        """Put it into its place. Raises as `Files.write`."""
+        assert self._answer is not None and self._plan is not None, "entered"
+        self._answer.close()
+        bits = self._plan.mode if self._mode is None else self._mode
+        fields = {"target": self._plan.target, "mode": bits, **self._condition.fields()}
+        done = await self._files.ask("commit", self._plan.temporary, **fields)
+        self._plan = None
+        return with_mime(believe(done.data, FileInfo))
 
 
 class _WritePlan(msgspec.Struct, frozen=True):
@@ -197,13 +364,30 @@ class _WritePlan(msgspec.Struct, frozen=True):
     mode: int | None
 
 
-def _check_regular(fd: int, path: str) -> os.stat_result:
+class _PageEnd(msgspec.Struct, frozen=True):
+    after: tuple[int, str] | None
+    more: bool
+
+
+class _SearchEnd(msgspec.Struct, frozen=True):
+    truncated: str
+    files: int
+
+
+def _succeeded(answer: Answer, path: str) -> Answer:
+    if answer.number or answer.refused:
+        answer.close()
+        raise error_of_answer(answer, path)
+    return answer
+
+
+def check_regular(fd: int, path: str) -> os.stat_result:
     """Look again at what the worker opened, which it may lie about."""
     if fd < 0:
         raise error(ErrorCode.INTERNAL, f"no file was opened for {path[:200]!r}")
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):
-        raise _error_of(errno.EINVAL, path, kind="no regular file")
+        raise error_of_errno(errno.EINVAL, path, kind="no regular file")
     return status
 
 
@@ -211,43 +395,6 @@ def _write_all(fd: int, data: bytes, path: str) -> None:
     view = memoryview(data)
     try:
         while view:
-            view = view[os.write(fd, view) :]
+            view = view[os.write(fd, view[:_PIECE]) :]
     except OSError as problem:
-        raise _error_of(problem.errno or errno.EIO, path) from problem
-
-
-_CODES: dict[int, ErrorCode] = {
-    errno.ENOENT: ErrorCode.FILE_NOT_FOUND,
-    errno.EISDIR: ErrorCode.IS_A_DIRECTORY,
-    errno.ENOTDIR: ErrorCode.NOT_A_DIRECTORY,
-    errno.EACCES: ErrorCode.PERMISSION_DENIED,
-    errno.EPERM: ErrorCode.PERMISSION_DENIED,
-    errno.EROFS: ErrorCode.PERMISSION_DENIED,
-    errno.EEXIST: ErrorCode.EXISTS,
-    errno.EINVAL: ErrorCode.INVALID_PATH,
-    errno.ELOOP: ErrorCode.INVALID_PATH,
-    errno.ENAMETOOLONG: ErrorCode.INVALID_PATH,
-    errno.ENXIO: ErrorCode.INVALID_PATH,
-    errno.ENODEV: ErrorCode.INVALID_PATH,
-    errno.ENOSPC: ErrorCode.NO_SPACE,
-    errno.EDQUOT: ErrorCode.NO_SPACE,
-    errno.EFBIG: ErrorCode.TOO_LARGE,
-    errno.EAGAIN: ErrorCode.BUSY,  # another process holds a lease
-    errno.EBUSY: ErrorCode.BUSY,
-}
-
-
-def _error_of(number: int, path: str, *, kind: str = "") -> SandcellError:
-    """Translate what the system said about `path`."""
-    code = _CODES.get(number, ErrorCode.INTERNAL)
-    if kind or number == errno.ENXIO:
-        return error(
-            ErrorCode.INVALID_PATH,
-            f"{path[:200]!r} is {kind or 'a socket or a device'}",
-            hint="only regular files can be read and written here",
-        )
-    return error(
-        code,
-        f"{path[:200]!r}: {os.strerror(number)}",
-        details={"path": path[:4096], "errno": errno.errorcode.get(number, str(number))},
-    )
+        raise error_of_errno(problem.errno or errno.EIO, path) from problem

@@ -13,7 +13,7 @@ import msgspec
 
 from sandcell_container.errors import ErrorCode, SandcellError
 from sandcell_container.guest.user_worker import believe
-from sandcell_container.guest.user_worker_program import describe_process
+from sandcell_container.guest.worker.processes import describe_process
 
 if TYPE_CHECKING:
     from sandcell_container.guest.spawn import Spawner

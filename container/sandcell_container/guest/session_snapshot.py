@@ -18,7 +18,7 @@ from sandcell_container.ids import new_id
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from sandcell_container.guest.files import ReadableFile
+    from sandcell_container.guest.readable_file import ReadableFile
     from sandcell_container.guest.session import Session
     from sandcell_container.guest.session_command import CommandOrder
 
@@ -120,7 +120,7 @@ async def take_snapshot(session: Session, order: CommandOrder, store: SnapshotSt
 
 async def _copy(file: ReadableFile) -> Snapshot:
     data = bytearray()
-    async for chunk in file.chunks:
+    async for chunk in file.chunks():
         data += chunk
         if len(data) > _LARGEST:
             message = f"the state of the session has more than {_LARGEST} bytes"

@@ -1,37 +1,41 @@
 """The guest's end of the worker: a process with the user's identity, for what has to be done by that.
 
-It opens files and terminals and reads what is known of processes. Requests go to it one after another; what it says
-counts as untrusted: nothing of it is believed but its shape, and it has a bounded time.
+It opens files and terminals and reads what is known of processes. Requests go to it one after another; what may take long
+is done by an errand, which is a process of its own. What it says counts as untrusted: nothing of it is believed but its
+shape, and it has a bounded time.
 """
 
 from __future__ import annotations
 
+import array
 import asyncio
 import errno
 import json
 import os
 import socket
-import struct
 import sys
-from pathlib import Path
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import msgspec
 
 from sandcell_container.errors import ErrorCode, SandcellError, error
+from sandcell_container.guest.shipment import PROGRAM
 from sandcell_container.guest.start import Start
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Coroutine
+
     from sandcell_container.guest.spawn import Job, Spawner
 
-__all__ = ["Answer", "UserWorker", "believe"]
+__all__ = ["Answer", "Errand", "UserWorker", "believe"]
 
 _T = TypeVar("_T")
 
-# Read while the guest is imported: once it has entered a sandbox it no longer sees its own files.
-_PROGRAM = Path(__file__).with_name("user_worker_program.py").read_text("utf-8")
 _LONGEST_RECORD = 2**18
 _FDS_AT_MOST = 2
+_SHORT = 2**15  # a longer request goes as a file: a record has to fit into the buffer of the socket
+_ERRANDS_AT_MOST = 48
 
 
 class UserWorker:
@@ -47,12 +51,15 @@ class UserWorker:
         self._deadline_s = deadline_s
         self._one_at_a_time = asyncio.Lock()
         self._link: _Link | None = None
+        self._errands = set[_Link]()
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._drop()
+        for each in list(self._errands):
+            each.close()
 
     async def ask(self, verb: str, what: str, **fields: object) -> Answer:
         """Put one request and return the answer, which may be that it failed; whoever gets it closes it.
@@ -64,30 +71,56 @@ class UserWorker:
             Gone (SANDBOX_GONE): it died with the sandbox.
             Others: as `Spawner.start`, when it does not start.
         """
-        request = json.dumps({"do": verb, **fields}).encode()
         async with self._one_at_a_time:
             link = await self._connect()
             try:
+                link.send({"do": verb, **fields})
                 async with asyncio.timeout(self._deadline_s):
-                    return await link.ask(request)
+                    return await link.answer()
             except (TimeoutError, OSError, _Nonsense) as problem:
                 self._drop()
-                if self._spawner.problem is not None:
-                    raise self._spawner.problem from problem
-                raise error(
-                    ErrorCode.UNREACHABLE,
-                    f"no answer about {what}: {_what_happened(problem, self._deadline_s)}",
-                    hint="try again",
-                    details={"admitted": "unknown"},
-                ) from problem
+                raise self._no_answer(what, problem, self._deadline_s) from problem
             except BaseException:
                 self._drop()  # its answer would be taken for the next request's
                 raise
 
+    @asynccontextmanager
+    async def errand(self, verb: str, what: str, **fields: object) -> AsyncGenerator[Errand]:
+        """Put one request to a worker of its own, which ends with the block.
+
+        Raises:
+            Limited (RATE_LIMITED): there are 48 already.
+            Others: as `ask`.
+        """
+        if len(self._errands) >= _ERRANDS_AT_MOST:
+            what = f"{_ERRANDS_AT_MOST} searches, copies, archives and watches are going on"
+            raise error(ErrorCode.RATE_LIMITED, what, hint="end some of them")
+        link = await self._open()
+        self._errands.add(link)
+        try:
+            link.send({"do": verb, **fields})
+            yield Errand(link, lambda problem, after: self._no_answer(what, problem, after))
+        finally:
+            self._errands.discard(link)
+            link.close()
+
+    def _no_answer(self, what: str, problem: Exception, deadline_s: float) -> SandcellError:
+        if self._spawner.problem is not None:
+            return self._spawner.problem
+        return error(
+            ErrorCode.UNREACHABLE,
+            f"no answer about {what}: {_what_happened(problem, deadline_s)}",
+            hint="try again",
+            details={"admitted": "unknown"},
+        )
+
     async def _connect(self) -> _Link:
-        if self._link is not None and self._link.is_usable():
-            return self._link
-        self._drop()
+        if self._link is None or not self._link.is_usable():
+            self._drop()
+            self._link = await self._open()
+        return self._link
+
+    async def _open(self) -> _Link:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             try:
@@ -95,8 +128,7 @@ class UserWorker:
             except BaseException:
                 ours.close()
                 raise
-        self._link = _Link(ours, job)
-        return self._link
+        return _Link(ours, job)
 
     async def _start(self, stdin: int) -> Job:
         """Start the worker by the guest's own interpreter, which user code cannot write, where the user may run it."""
@@ -122,7 +154,7 @@ def believe(data: object, shape: type[_T]) -> _T:
 
 
 def _worker_start(python: str, stdin: int) -> Start:
-    return Start(argv=(python, "-I", "-S", "-c", _PROGRAM), env={}, cwd="/", stdin=stdin)
+    return Start(argv=(python, "-I", "-S", "-c", PROGRAM), env={}, cwd="/", stdin=stdin)
 
 
 def _what_happened(problem: Exception, deadline_s: float) -> str:
@@ -138,14 +170,29 @@ class _Nonsense(Exception):
 
 
 class Answer:
-    """What the worker said: `number` is an errno, 0 for success; `kind` what a path is that is no regular file."""
+    """What the worker said. `number` is an errno, 0 for none; `kind` what a path is that is no regular file, `at` which one.
+    `refused` is a code of ours where it has another reason, `why` that in words, `details` facts of it."""
 
     def __init__(self, fds: list[int]) -> None:
         self._fds = fds
+        self.is_last = True
         self.data: object = None
         self.parts: list[object] = []
         self.number = 0
         self.kind = ""
+        self.at = ""
+        self.refused = ""
+        self.why = ""
+        self.details: dict[str, Any] = {}
+
+    def note_failure(self, said: dict[str, Any]) -> None:
+        number = said.get("errno")
+        self.number = number if isinstance(number, int) else 0
+        self.kind, self.at = str(said.get("is", ""))[:80], str(said.get("at", ""))[:4096]
+        self.refused, self.why = str(said.get("refused", "")), str(said.get("why", ""))[:500]
+        details: object = said.get("details")
+        if isinstance(details, dict):
+            self.details = cast("dict[str, Any]", details)
 
     @property
     def fd(self) -> int:
@@ -168,6 +215,29 @@ class Answer:
             os.close(self._fds.pop())
 
 
+class Errand:
+    """One request that a worker of its own is at. Each of these may be given so many seconds, after which it is UNREACHABLE."""
+
+    def __init__(self, link: _Link, fail: Callable[[Exception, float], SandcellError]) -> None:
+        self._link = link
+        self._fail = fail
+
+    async def answer(self, deadline_s: float) -> Answer:
+        """Return the whole answer; whoever gets it closes it."""
+        return await self._within(self._link.answer(), deadline_s)
+
+    async def next(self, deadline_s: float | None) -> Answer:
+        """Return the next piece of the answer: entries, a stream that was opened, or the end; whoever gets it closes it."""
+        return await self._within(self._link.next(), deadline_s)
+
+    async def _within(self, answer: Coroutine[Any, Any, Answer], deadline_s: float | None) -> Answer:
+        try:
+            async with asyncio.timeout(deadline_s):
+                return await answer
+        except (TimeoutError, OSError, _Nonsense) as problem:
+            raise self._fail(problem, deadline_s or 0.0) from problem
+
+
 class _Link:
     """One live worker: its process, and our end of its socket."""
 
@@ -186,28 +256,52 @@ class _Link:
             return False
         return False
 
-    async def ask(self, request: bytes) -> Answer:
-        """Send one request and gather its answer. Raises OSError or _Nonsense."""
-        self._sock.send(request)
+    def send(self, request: dict[str, object]) -> None:
+        """Send one request; a long one as a file, whose descriptor goes along."""
+        text = json.dumps(request).encode()
+        if len(text) <= _SHORT:
+            self._sock.send(text)
+            return
+        file = os.memfd_create("request", os.MFD_CLOEXEC)
+        try:
+            view = memoryview(text)
+            while view:
+                view = view[os.write(file, view) :]
+            rights = array.array("i", [file]).tobytes()
+            self._sock.sendmsg([b'{"long": true}'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+        finally:
+            os.close(file)
+
+    async def answer(self) -> Answer:
+        """Gather the answer. Raises OSError or _Nonsense."""
         parts: list[object] = []
         while True:
-            said, fds = await self._receive()
-            answer = Answer(fds)
-            try:
-                match said:
-                    case {"part": [*entries]}:
-                        parts += entries
-                    case {"errno": int(number), **more} if number > 0:
-                        answer.number, answer.kind = number, str(more.get("is", ""))[:80]
-                        return answer
-                    case {"ok": data}:
-                        answer.data, answer.parts = data, parts
-                        return answer
-                    case _:
-                        raise _Nonsense
-            finally:
-                if answer.data is None:
-                    answer.close()
+            answer = await self.next()
+            if answer.is_last:
+                answer.parts = parts
+                return answer
+            parts += answer.parts
+            answer.close()
+
+    async def next(self) -> Answer:
+        """Return the next piece of an answer: some entries, the opening of a stream, or its end."""
+        said, fds = await self._receive()
+        answer = Answer(fds)
+        match said:
+            case {"part": [*entries]}:
+                answer.parts, answer.is_last = entries, False
+            case {"opened": _}:
+                answer.is_last = False
+            case {"errno": int(number)} if number > 0:
+                answer.note_failure(said)
+            case {"refused": str()}:
+                answer.note_failure(said)
+            case {"ok": data}:
+                answer.data = data
+            case _:
+                answer.close()
+                raise _Nonsense
+        return answer
 
     def close(self) -> None:
         self._sock.close()
@@ -245,7 +339,7 @@ def _parse(sock: socket.socket) -> tuple[dict[str, Any], list[int]]:
         fd
         for level, kind, data in ancillary
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS
-        for fd in struct.unpack(f"{len(data) // 4}i", data[: len(data) // 4 * 4])
+        for fd in array.array("i", data[: len(data) // 4 * 4])
     ]
     try:
         if not message:

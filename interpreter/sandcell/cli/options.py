@@ -97,6 +97,30 @@ examples:
   sandcell kill --sandbox lab -s HUP web
   sandcell kill --sandbox lab --all
 """
+_CP = """
+A path in a sandbox is NAME:PATH, or :PATH with --sandbox; below /workspace unless absolute. What is copied to a folder that is
+there goes into it, under its name. A local name with a colon is ./a:b.
+
+examples:
+  sandcell cp data.csv lab:
+  sandcell cp lab:/workspace/plots ./plots
+"""
+_LS = """
+examples:
+  sandcell ls lab:
+  sandcell ls -l -R --glob '*.py' lab:src
+"""
+_CAT = """
+example:
+  sandcell cat lab:/etc/os-release lab:notes.txt
+"""
+_EDIT = """
+The editor is VISUAL or EDITOR, else vi. A file that has changed in the sandbox meanwhile is not written over: what you wrote is
+kept beside, and told where.
+
+example:
+  EDITOR=nano sandcell edit lab:app.py
+"""
 _PS = """
 examples:
   sandcell ps --json
@@ -183,6 +207,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_shell(verbs.add_parser)
     _add_start(verbs.add_parser)
     _add_jobs(verbs.add_parser)
+    _add_files(verbs.add_parser)
     _add_sandboxes(verbs.add_parser)
     _add_image(verbs.add_parser)
     _add_kernel(verbs.add_parser)
@@ -275,6 +300,30 @@ def _add_jobs(add: _AddParser) -> None:
         "--grace", type=float, default=2.0, metavar="SECONDS", help="default 2; 0 kills at once"
     )
     _add_known(kill)
+
+
+def _add_files(add: _AddParser) -> None:
+    copy = _add_verb(add, "cp", "copy files and folders between this machine and a sandbox", _CP)
+    copy.add_argument("source", metavar="FROM")
+    copy.add_argument("target", metavar="TO")
+    _add_known(copy)
+    listing = _add_verb(add, "ls", "list what is in a folder of a sandbox", _LS)
+    listing.add_argument("path", nargs="?", default=".", metavar="PATH")
+    listing.add_argument("--all", "-a", action="store_true", help="also names that begin with a dot")
+    listing.add_argument("--long", "-l", action="store_true", help="mode, owner, size and age in front")
+    listing.add_argument("--recursive", "-R", action="store_true", help="all that is below")
+    listing.add_argument(
+        "--glob", action="append", default=[], metavar="PATTERN", help="only what matches; may be repeated"
+    )
+    listing.add_argument("--sort", choices=("name", "size", "mtime"), help="default name")
+    listing.add_argument("--json", action="store_true", help="print them as JSON")
+    _add_known(listing)
+    show = _add_verb(add, "cat", "write files of a sandbox to standard output", _CAT)
+    show.add_argument("paths", nargs="+", metavar="PATH")
+    _add_known(show)
+    edit = _add_verb(add, "edit", "edit a file of a sandbox with this machine's editor", _EDIT)
+    edit.add_argument("path", metavar="PATH")
+    _add_known(edit)
 
 
 def _count(text: str) -> int:

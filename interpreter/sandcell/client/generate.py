@@ -21,7 +21,12 @@ HERE = Path(__file__).parent
 RIM = {"__init__.py", "channel.py"}  # written by hand on both sides
 NOTE = "# Made from ../aio/{name} by `python -m sandcell.client.generate`: change that file, not this one.\n"
 
-_NAMES = {"aio": "blocking", "aclosing": "closing", "asynccontextmanager": "contextmanager"}
+_NAMES = {
+    "aio": "blocking",
+    "aclosing": "closing",
+    "anext": "next",
+    "asynccontextmanager": "contextmanager",
+}
 
 
 def generate() -> dict[Path, str]:

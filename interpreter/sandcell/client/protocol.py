@@ -47,7 +47,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One request. `repeatable`: sending it a second time does what sending it once does.
+    """One request. `headers`: what it has besides those that each has;
+    `more_query`: what may stand in its query more than once. `repeatable`: sending it a second time does what sending it once does.
 
     `streamed`: its body follows in chunks. `patience`: seconds until the head of its answer has to be there;
     None is what the transport gives everybody. A stream's head comes at once, whatever it waits for. `wakes`: a stopped
@@ -57,8 +58,10 @@ class Request:
     method: str
     path: str
     query: Mapping[str, str] = field(default_factory=dict[str, str])
+    more_query: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
     content_type: str = JSON_TYPE
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
     streamed: bool = False
     repeatable: bool = True
     patience: float | None = None
@@ -67,7 +70,7 @@ class Request:
     @property
     def target(self) -> str:
         """The path and the query, without a blank; a name of a file that is no UTF-8 is sent as the bytes that it is."""
-        query = urlencode(self.query, errors="surrogateescape")
+        query = urlencode([*self.query.items(), *self.more_query], errors="surrogateescape")
         return f"{self.path}?{query}" if query else self.path
 
 
@@ -87,7 +90,7 @@ class Conversation:
             raise ValueError(f"no request can say {line[:80]!r} of {request.content_type[:80]!r}")
         self._reader.begin(request.method)
         self._has_sent = not request.streamed
-        head = line.encode() + self._fixed
+        head = line.encode() + self._fixed + _further(request.headers)
         if run_id := run_of_caller():
             head += f"{INSIDE}: {run_id}\r\n".encode()
         if request.streamed:
@@ -128,6 +131,13 @@ class Conversation:
     def reusable(self) -> bool:
         """Whether both sides have said all and the connection stays."""
         return self._has_sent and self._reader.is_done and self._reader.stays
+
+
+def _further(headers: Mapping[str, str]) -> bytes:
+    for name, value in headers.items():
+        if _VALUE.fullmatch(value) is None:
+            raise ValueError(f"no request can say {name}: {value[:80]!r}")
+    return "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode()
 
 
 def path_of(*parts: str) -> str:

@@ -29,7 +29,18 @@ from sandcell.guest.executions import (
     ExecutionsHandler,
     ExecutionToolHandler,
 )
-from sandcell.guest.files import FileHandler, ListFilesHandler, MakeFolderHandler, StatFileHandler
+from sandcell.guest.file_handlers import (
+    ArchiveHandler,
+    CopyFileHandler,
+    InsertTextHandler,
+    ListFilesHandler,
+    MakeFolderHandler,
+    RenameFileHandler,
+    ReplaceTextHandler,
+    SearchFilesHandler,
+    StatFileHandler,
+)
+from sandcell.guest.files import FileHandler
 from sandcell.guest.front_handlers import FrontChannels, FrontHandler, FrontsHandler
 from sandcell.guest.openapi import OpenApiHandler
 from sandcell.guest.process_handlers import (
@@ -102,6 +113,12 @@ ROUTES: tuple[Route, ...] = (
     ("/v1/files/list", ListFilesHandler),
     ("/v1/files/stat", StatFileHandler),
     ("/v1/files/mkdir", MakeFolderHandler),
+    ("/v1/files/rename", RenameFileHandler),
+    ("/v1/files/copy", CopyFileHandler),
+    ("/v1/files/replace", ReplaceTextHandler),
+    ("/v1/files/insert", InsertTextHandler),
+    ("/v1/files/search", SearchFilesHandler),
+    ("/v1/files/archive", ArchiveHandler),
     ("/v1/contexts", ContextsHandler),
     (f"/v1/contexts/{_ID}", ContextHandler),
     (f"/v1/contexts/{_ID}/interrupt", ContextInterruptHandler),

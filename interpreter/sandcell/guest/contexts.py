@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from tornado.iostream import StreamClosedError
 
 from sandcell.api import AskComplete, AskInspect, CreateContext, ObjectInfo, Ticket
 from sandcell.exchange import FORMS, check_variable, load_object, new_exchange_path, save_object
 from sandcell.guest.request import ApiHandler
-from sandcell.guest.upload import UploadHandler, UploadTarget
+from sandcell.guest.upload import UploadHandler
 from sandcell_container.errors import ErrorCode, error
+
+if TYPE_CHECKING:
+    from sandcell.guest.upload import Receiver
 
 __all__ = [
     "CompleteHandler",
@@ -101,13 +105,13 @@ class VariablesHandler(ApiHandler):
 class ObjectHandler(UploadHandler):
     """PUT, GET /v1/contexts/{id}/objects/{name}"""
 
-    def upload_target(self) -> UploadTarget:
+    def receiver(self) -> Receiver:
         context = self.guest.contexts.get(self.path_args[0])
         self.guest.executions.check_turn(context.id, self.inside)
         check_variable(self.path_args[1])
         self._form()
-        self._file = new_exchange_path()
-        return UploadTarget(self._file, 0o600)
+        files, self._file = self.guest.files, new_exchange_path()
+        return lambda chunks: files.write(self._file, chunks, mode=0o600)
 
     async def put(self, context_id: str, name: str) -> None:
         guest = self.guest
@@ -133,7 +137,7 @@ class ObjectHandler(UploadHandler):
         self.set_header("Content-Length", file.info.size)
         try:
             self.cancel_when_client_goes()
-            async for chunk in file.chunks:
+            async for chunk in file.chunks():
                 self.write(chunk)
                 await self.flush()
             self.finish()

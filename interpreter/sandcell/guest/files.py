@@ -1,4 +1,4 @@
-"""Files, as raw bytes both ways; the work is done with the user's rights by `sandcell_container.guest.files`."""
+"""One file, as raw bytes both ways; the work is done with the user's rights by `sandcell_container.guest.files`."""
 
 from __future__ import annotations
 
@@ -8,31 +8,41 @@ from typing import TYPE_CHECKING
 
 from tornado.iostream import StreamClosedError
 
-from sandcell.api import FilePath, ListFiles
-from sandcell.guest.request import ApiHandler
-from sandcell.guest.upload import UploadHandler, UploadTarget
+from sandcell.guest.conditions import Span, condition_of, is_known, line_span, span_of
+from sandcell.guest.upload import UploadHandler
 from sandcell_container.errors import ErrorCode, error
 
 if TYPE_CHECKING:
+    from sandcell.guest.request import ApiHandler
+    from sandcell.guest.upload import Receiver
     from sandcell_container.file_info import FileInfo
+    from sandcell_container.guest.readable_file import ReadableFile
 
-__all__ = ["FileHandler", "ListFilesHandler", "MakeFolderHandler", "StatFileHandler"]
+__all__ = ["FileHandler", "path_in_query", "placed"]
+
+# What user code has written is shown by no browser as if it were of this server.
+_AS_STRANGER = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "sandbox"}
 
 
 class FileHandler(UploadHandler):
-    """GET, HEAD, PUT, DELETE /v1/files?path="""
+    """GET, HEAD, PUT, PATCH, DELETE /v1/files?path="""
 
-    def upload_target(self) -> UploadTarget:
-        return UploadTarget(self.file_path(), self._mode())
+    def receiver(self) -> Receiver:
+        files, path, condition = self.guest.files, path_in_query(self), condition_of(self.request.headers)
+        if self.request.method == "PATCH":
+            return lambda chunks: files.append(path, chunks, condition=condition)
+        mode = self._mode()
+        return lambda chunks: files.write(path, chunks, mode=mode, condition=condition)
 
     async def get(self) -> None:
-        file = await self.guest.files.read(self.file_path())
+        file = await self.guest.files.read(path_in_query(self))
         try:
-            self._describe(file.info)
-            self.cancel_when_client_goes()
-            async for chunk in file.chunks:
-                self.write(chunk)
-                await self.flush()
+            span = await self._begin(file)
+            if span is not None:
+                self.cancel_when_client_goes()
+                async for chunk in file.chunks(span.start, span.end if file.is_measured else None):
+                    self.write(chunk)
+                    await self.flush()
             self.finish()
         except (asyncio.CancelledError, StreamClosedError):
             if not self.client_gone:
@@ -41,30 +51,73 @@ class FileHandler(UploadHandler):
             await file.aclose()
 
     async def head(self) -> None:
-        self._describe(await self.guest.files.stat(self.file_path()))
+        file = await self.guest.files.read(path_in_query(self))
+        try:
+            await self._begin(file)
+        finally:
+            await file.aclose()
         self.finish()
 
     async def put(self) -> None:
         self.reply(await self.uploaded(), status=201)
 
+    async def patch(self) -> None:
+        self.reply(await self.uploaded())
+
     async def delete(self) -> None:
-        path = self.file_path()
-        await self.guest.files.remove(path)
+        path = path_in_query(self)
+        await self.guest.files.remove(path, recursive=self.flag("recursive", default=False))
         self.reply({"path": path})
 
-    def file_path(self) -> str:
-        """Return the query's path."""
-        # Not by get_query_argument: it takes control characters away, and a name may have them.
-        path = self.request.query_arguments.get("path", [b""])[-1]
-        if not path:
-            raise error(ErrorCode.INVALID_PATH, "the query has no path", hint="?path=FILE")
-        return _placed(self, path.decode("utf-8", "surrogateescape"))
+    async def _begin(self, file: ReadableFile) -> Span | None:
+        """Set status and headers; return the bytes that follow, None where none do."""
+        info = file.info
+        self._describe(info)
+        if is_known(self.request.headers, info.etag):
+            self.set_status(304)
+            return None
+        lines = self.get_query_argument("lines", "")
+        if lines:
+            place = await file.find_lines(*line_span(lines))
+            self.set_header("Sandcell-Lines", place.total)
+            span: Span | None = Span(place.start, place.end, is_part=False)
+        elif not file.is_measured:
+            return Span(0, 0)  # files of /proc say 0 and hold more; these go in chunks
+        else:
+            span = span_of(self.request.headers, info.size, info.etag)
+            self.set_header("Accept-Ranges", "bytes")
+        if span is None:
+            self._refuse_range(info)
+        else:
+            self._announce(span, info)
+        return span
+
+    def _announce(self, span: Span, info: FileInfo) -> None:
+        if span.is_part:
+            self.set_status(206)
+            self.set_header("Content-Range", f"bytes {span.start}-{span.end - 1}/{info.size}")
+        self.set_header("Content-Length", span.end - span.start)
+
+    def _refuse_range(self, info: FileInfo) -> None:
+        problem = error(
+            ErrorCode.INVALID_ARGUMENT,
+            f"the file has only {info.size} bytes",
+            details={"field": "Range", "size": info.size},
+        )
+        self.set_status(416)
+        self.set_header("Content-Range", f"bytes */{info.size}")
+        self.set_header("Content-Type", "application/json")
+        self.write(problem.to_dict())
 
     def _describe(self, info: FileInfo) -> None:
-        self.set_header("Content-Type", "application/octet-stream")
-        if info.size:  # files of /proc say 0 and hold more; these go in chunks
-            self.set_header("Content-Length", info.size)
+        is_text = info.binary is False and (info.mime or "").startswith("text/")
+        self.set_header(
+            "Content-Type", f"{info.mime or 'application/octet-stream'}" + "; charset=utf-8" * is_text
+        )
+        self.set_header("ETag", f'"{info.etag}"')
         self.set_header("Last-Modified", formatdate(info.mtime, usegmt=True))
+        for name, value in _AS_STRANGER.items():
+            self.set_header(name, value)
 
     def _mode(self) -> int | None:
         text = self.get_query_argument("mode", "")
@@ -84,32 +137,16 @@ class FileHandler(UploadHandler):
         return mode
 
 
-class ListFilesHandler(ApiHandler):
-    """POST /v1/files/list"""
-
-    async def post(self) -> None:
-        body = self.body(ListFiles, lone="surrogatepass")
-        path = _placed(self, body.path)
-        self.reply(await self.guest.files.list(path, recursive=body.recursive, hidden=body.hidden))
-
-
-class StatFileHandler(ApiHandler):
-    """POST /v1/files/stat"""
-
-    async def post(self) -> None:
-        path = _placed(self, self.body(FilePath, lone="surrogatepass").path)
-        self.reply(await self.guest.files.stat(path))
+def path_in_query(handler: ApiHandler) -> str:
+    """Return the query's path, which counts from the folder of the query's `session` where there is one."""
+    # Not by get_query_argument: it takes control characters away, and a name may have them.
+    path = handler.request.query_arguments.get("path", [b""])[-1]
+    if not path:
+        raise error(ErrorCode.INVALID_PATH, "the query has no path", hint="?path=FILE")
+    return placed(handler, path.decode("utf-8", "surrogateescape"))
 
 
-class MakeFolderHandler(ApiHandler):
-    """POST /v1/files/mkdir"""
-
-    async def post(self) -> None:
-        path = _placed(self, self.body(FilePath, lone="surrogatepass").path)
-        self.reply(await self.guest.files.mkdir(path), status=201)
-
-
-def _placed(handler: ApiHandler, path: str) -> str:
+def placed(handler: ApiHandler, path: str) -> str:
     """Return `path`, which counts from the folder of the query's `session` where there is one.
 
     Raises:

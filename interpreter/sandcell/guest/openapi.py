@@ -11,13 +11,15 @@ import msgspec
 from sandcell import api
 from sandcell.guest.request import ApiHandler
 from sandcell_container.end import End
-from sandcell_container.file_info import FileInfo
+from sandcell_container.file_info import FileInfo, FilePage, SearchResult, TransferReport
 from sandcell_container.usage import Stats
 
 __all__ = ["OPERATIONS", "OpenApiHandler", "Operation", "make_document"]
 
 JOURNAL = "application/vnd.sandcell.journal"
 BYTES = "application/octet-stream"
+TAR = "application/x-tar"
+_SESSION = ("session",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,17 +201,37 @@ OPERATIONS: tuple[Operation, ...] = (
         api.ChangeEnv,
         query=("session",),
     ),
-    Operation("get", "/v1/files", "The bytes of a file.", BYTES, query=("path", "session")),
-    Operation("head", "/v1/files", "The size of a file.", query=("path", "session")),
+    Operation("get", "/v1/files", "The bytes of a file.", BYTES, query=("path", "session", "lines")),
+    Operation("head", "/v1/files", "What is known of a file, as headers.", query=("path", "session")),
     Operation("put", "/v1/files", "Write a file.", FileInfo, BYTES, 201, query=("path", "mode", "session")),
-    Operation("delete", "/v1/files", "Remove a file or a folder.", query=("path", "session")),
     Operation(
-        "post", "/v1/files/list", "What is in a folder.", list[FileInfo], api.ListFiles, query=("session",)
+        "patch", "/v1/files", "Write behind what is in a file.", FileInfo, BYTES, query=("path", "session")
+    ),
+    Operation("delete", "/v1/files", "Remove a file or a folder.", query=("path", "session", "recursive")),
+    Operation("post", "/v1/files/list", "What is in a folder.", FilePage, api.ListFiles, query=_SESSION),
+    Operation("post", "/v1/files/stat", "What is known of a file.", FileInfo, api.FilePath, query=_SESSION),
+    Operation("post", "/v1/files/mkdir", "Make a folder.", FileInfo, api.FilePath, 201, query=_SESSION),
+    Operation("post", "/v1/files/rename", "Give another name.", FileInfo, api.CopyFile, query=_SESSION),
+    Operation(
+        "post", "/v1/files/copy", "Copy a file or a folder.", FileInfo, api.CopyFile, 201, query=_SESSION
     ),
     Operation(
-        "post", "/v1/files/stat", "What is known of a file.", FileInfo, api.FilePath, query=("session",)
+        "post", "/v1/files/replace", "Replace texts in a file.", FileInfo, api.ReplaceText, query=_SESSION
     ),
-    Operation("post", "/v1/files/mkdir", "Make a folder.", FileInfo, api.FilePath, 201, query=("session",)),
+    Operation(
+        "post", "/v1/files/insert", "Insert lines into a file.", FileInfo, api.InsertText, query=_SESSION
+    ),
+    Operation("post", "/v1/files/search", "Search in files.", SearchResult, api.SearchFiles, query=_SESSION),
+    Operation("get", "/v1/files/archive", "A folder as tar.", TAR, query=("path", "session", "exclude")),
+    Operation(
+        "put",
+        "/v1/files/archive",
+        "Make in a folder what is in a tar; with `replace` that alone.",
+        TransferReport,
+        TAR,
+        201,
+        query=("path", "session", "replace"),
+    ),
 )
 
 _TEMPLATE = "#/components/schemas/{name}"

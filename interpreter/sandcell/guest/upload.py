@@ -1,8 +1,9 @@
-"""A body that streams into a file of the sandbox while it comes in, whatever its length."""
+"""A body that streams into the sandbox while it comes in, whatever its length."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import TYPE_CHECKING, Any
 
 from tornado.iostream import StreamClosedError
 from tornado.web import stream_request_body
@@ -13,46 +14,41 @@ from sandcell.guest.request import ApiHandler
 from sandcell_container.errors import SandcellError
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Awaitable
 
-    from sandcell.guest.state import Guest
-    from sandcell_container.file_info import FileInfo
-    from sandcell_container.guest.files import Files
+__all__ = ["Receiver", "UploadHandler"]
 
-__all__ = ["UploadHandler", "UploadTarget"]
+Receiver = Callable[[AsyncIterator[bytes]], Coroutine[Any, Any, object]]
+"""Takes a body piece by piece, and returns what the answer is when all of it is where it belongs."""
 
-
-class UploadTarget(NamedTuple):
-    """Where the body of a PUT goes; `mode` are permission bits, None is as it is or 0644."""
-
-    path: str
-    mode: int | None = None
+_METHODS = {"PUT", "PATCH"}
 
 
 @stream_request_body
 class UploadHandler(ApiHandler):
-    """A noun whose PUT has a body of any length. What follows in `put` calls `uploaded`."""
+    """A noun whose PUT or PATCH has a body of any length. What follows in that method calls `uploaded`."""
 
     _upload: _Upload | None = None
     _refusal: Exception | None = None
     _dropped = 0
 
-    def upload_target(self) -> UploadTarget:
+    def receiver(self) -> Receiver:
         """Return where the body goes. Called before it comes; raises SandcellError to refuse it."""
         raise NotImplementedError
 
     def prepare(self) -> None:
         try:
             super().prepare()
-            if self.request.method == "PUT":
-                self._upload = _Upload(self.guest, self.upload_target())
+            if self.request.method in _METHODS:
+                self._upload = _Upload(self.guest.group, self.receiver())
         except SandcellError as problem:
-            if self.request.method != "PUT":
+            if self.request.method not in _METHODS:
                 raise
             self._refusal = problem  # told when the body is there: see `_drop`
 
-    async def uploaded(self) -> FileInfo:
-        """Return the file; the body has arrived, piece by piece, and what is left is the end of the write."""
+    async def uploaded(self) -> object:
+        """Return the answer; the body has arrived, piece by piece, and what is left is the end of the write."""
         if self._refusal is not None:
             raise self._refusal
         assert self._upload is not None
@@ -86,11 +82,11 @@ class UploadHandler(ApiHandler):
 
 
 class _Upload:
-    """A file on its way in: the write runs beside the connection that brings the pieces."""
+    """A body on its way in: what takes it runs beside the connection that brings the pieces."""
 
-    def __init__(self, guest: Guest, target: UploadTarget) -> None:
+    def __init__(self, group: asyncio.TaskGroup, receiver: Receiver) -> None:
         self._pipe = ChunkPipe()
-        self._write = Detached(guest.group, self._written(guest.files, target))
+        self._write = Detached(group, self._received(receiver))
 
     async def send(self, piece: bytes) -> None:
         """Pass on a piece; raises what the write failed with."""
@@ -98,17 +94,17 @@ class _Upload:
         if self._write.is_done:
             await self._write.wait()
 
-    async def finish(self) -> FileInfo:
-        """All pieces were sent: return the file when it is whole and in its place."""
+    async def finish(self) -> object:
+        """All pieces were sent: return the answer when all is in its place."""
         self._pipe.end()
         return await self._write.wait()
 
     def break_off(self) -> None:
-        """Half a file is none: the write is undone."""
+        """The rest does not come: the write fails."""
         self._pipe.end(StreamClosedError())
 
-    async def _written(self, files: Files, target: UploadTarget) -> FileInfo:
+    async def _received(self, receiver: Receiver) -> object:
         try:
-            return await files.write(target.path, self._pipe.chunks(), mode=target.mode)
+            return await receiver(self._pipe.chunks())
         finally:
             self._pipe.end()

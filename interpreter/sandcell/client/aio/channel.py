@@ -26,8 +26,20 @@ if TYPE_CHECKING:
 
     from sandcell.client.protocol import Address
     from sandcell.client.stdin import StdinFile
+    from sandcell_container.file_info import TransferReport
 
-__all__ = ["Beside", "Channel", "Errands", "call", "call_tool", "in_thread", "read_chunks", "write_chunks"]
+__all__ = [
+    "Beside",
+    "Channel",
+    "Errands",
+    "call",
+    "call_tool",
+    "in_thread",
+    "pack_chunks",
+    "read_chunks",
+    "unpack_chunks",
+    "write_chunks",
+]
 
 T = TypeVar("T")
 
@@ -257,3 +269,25 @@ async def write_chunks(path: str, chunks: AsyncIterator[bytes]) -> None:
         await asyncio.to_thread(made.keep)
     finally:
         made.drop()
+
+
+async def pack_chunks(path: str) -> AsyncIterator[bytes]:
+    """Yield a local folder as a stream of tar."""
+    from sandcell.client.local_folder import pack_folder  # tarfile is a tenth of what the client costs
+
+    packed = pack_folder(path)
+    try:
+        while chunk := await asyncio.to_thread(next, packed, b""):
+            yield chunk
+    finally:
+        packed.close()
+
+
+async def unpack_chunks(path: str, chunks: AsyncIterator[bytes]) -> TransferReport:
+    """Make in a local folder what a stream of tar holds."""
+    from sandcell.client.local_folder import FolderReceiver
+
+    with await asyncio.to_thread(FolderReceiver, path) as made:
+        async for chunk in chunks:
+            await asyncio.to_thread(made.write, chunk)
+        return await asyncio.to_thread(made.finish)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sandcell.client.stdin import StdinFile
     from sandcell_container.end import End
 
-__all__ = ["AsyncAnswer", "AsyncTransport", "AsyncWaker"]
+__all__ = ["AsyncAnswer", "AsyncTransport", "AsyncUpload", "AsyncWaker"]
 
 T = TypeVar("T")
 
@@ -123,7 +123,7 @@ class AsyncTransport:
                 raise
             else:
                 try:
-                    return await self._accept(AsyncAnswer(self, connection, head))
+                    return await self.accept(AsyncAnswer(self, connection, head))
                 except Gone as ending:
                     wakes = request.wakes and chunks is None and admitted is False
                     await self._outlive(ending, admitted, wakes=wakes)
@@ -150,17 +150,29 @@ class AsyncTransport:
         connection = await self._connect_awake(admitted=False, wakes=request.wakes)
         talk, deadline = connection.conversation, self._by(request, None)
         try:
-            async with self._told():
+            async with self.told():
                 await connection.send(talk.begin(request) + talk.chunk(request.body), deadline)
             async with connection.channel.sending(stdin, talk.piece):
-                async with self._told():
+                async with self.told():
                     head = await connection.head(deadline)
-                yield await self._accept(AsyncAnswer(self, connection, head))
+                yield await self.accept(AsyncAnswer(self, connection, head))
         finally:
             connection.close()
 
+    async def begin_upload(self, request: Request) -> AsyncUpload:
+        """Send `request`, a streamed one, and return where its body goes. It is never sent again. Raises as `open`."""
+        connection = await self._connect_awake(admitted=False, wakes=request.wakes)
+        upload = AsyncUpload(self, connection, request)
+        try:
+            async with self.told():
+                await connection.send(connection.conversation.begin(request), self._by(request, None))
+        except BaseException:
+            upload.close()
+            raise
+        return upload
+
     @asynccontextmanager
-    async def _told(self) -> AsyncGenerator[None]:
+    async def told(self) -> AsyncGenerator[None]:
         """Raise what breaks inside the block as an error of ours. Nobody knows whether the request was taken."""
         try:
             yield
@@ -283,7 +295,8 @@ class AsyncTransport:
             await connection.send(connection.conversation.chunk(chunk), time.monotonic() + self.reply_timeout)
         await connection.send(connection.conversation.end(), time.monotonic() + self.reply_timeout)
 
-    async def _accept(self, answer: AsyncAnswer) -> AsyncAnswer:
+    async def accept(self, answer: AsyncAnswer) -> AsyncAnswer:
+        """Return an answer that is none of an error, else raise that."""
         if answer.head.status < 400:
             return answer
         try:
@@ -351,6 +364,47 @@ class AsyncAnswer:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+class AsyncUpload:
+    """The body of a request on its way: `send` pieces, then `finish`; close it."""
+
+    def __init__(self, transport: AsyncTransport, connection: _Connection, request: Request) -> None:
+        self._transport = transport
+        self._connection = connection
+        self._request = request
+        self._is_answered = False
+
+    async def send(self, data: bytes) -> None:
+        """Send a piece. Raises what the guest answers where it takes no more."""
+        try:
+            await self._connection.send(self._connection.conversation.chunk(data), self._deadline())
+        except (Cut, TimeoutError):
+            await self._hear()
+            raise
+
+    async def finish(self) -> bytes:
+        """Say that this was all, and return the body of the answer."""
+        try:
+            await self._connection.send(self._connection.conversation.end(), self._deadline())
+        except (Cut, TimeoutError):
+            pass  # the answer says why, where there is one
+        return await self._hear()
+
+    def close(self) -> None:
+        """Give it up, where it has not finished."""
+        if not self._is_answered:
+            self._connection.close()
+
+    async def _hear(self) -> bytes:
+        async with self._transport.told():
+            head = await self._connection.head(self._deadline())
+        self._is_answered = True
+        answer = await self._transport.accept(AsyncAnswer(self._transport, self._connection, head))
+        return await answer.read_all()
+
+    def _deadline(self) -> float:
+        return time.monotonic() + (self._request.patience or self._transport.reply_timeout)
 
 
 class _Connection:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sandcell.client.stdin import StdinFile
     from sandcell_container.end import End
 
-__all__ = ["Answer", "Transport", "Waker"]
+__all__ = ["Answer", "Transport", "Upload", "Waker"]
 
 T = TypeVar("T")
 
@@ -124,7 +124,7 @@ class Transport:
                 raise
             else:
                 try:
-                    return self._accept(Answer(self, connection, head))
+                    return self.accept(Answer(self, connection, head))
                 except Gone as ending:
                     wakes = request.wakes and chunks is None and admitted is False
                     self._outlive(ending, admitted, wakes=wakes)
@@ -151,17 +151,29 @@ class Transport:
         connection = self._connect_awake(admitted=False, wakes=request.wakes)
         talk, deadline = connection.conversation, self._by(request, None)
         try:
-            with self._told():
+            with self.told():
                 connection.send(talk.begin(request) + talk.chunk(request.body), deadline)
             with connection.channel.sending(stdin, talk.piece):
-                with self._told():
+                with self.told():
                     head = connection.head(deadline)
-                yield self._accept(Answer(self, connection, head))
+                yield self.accept(Answer(self, connection, head))
         finally:
             connection.close()
 
+    def begin_upload(self, request: Request) -> Upload:
+        """Send `request`, a streamed one, and return where its body goes. It is never sent again. Raises as `open`."""
+        connection = self._connect_awake(admitted=False, wakes=request.wakes)
+        upload = Upload(self, connection, request)
+        try:
+            with self.told():
+                connection.send(connection.conversation.begin(request), self._by(request, None))
+        except BaseException:
+            upload.close()
+            raise
+        return upload
+
     @contextmanager
-    def _told(self) -> Generator[None]:
+    def told(self) -> Generator[None]:
         """Raise what breaks inside the block as an error of ours. Nobody knows whether the request was taken."""
         try:
             yield
@@ -284,7 +296,8 @@ class Transport:
             connection.send(connection.conversation.chunk(chunk), time.monotonic() + self.reply_timeout)
         connection.send(connection.conversation.end(), time.monotonic() + self.reply_timeout)
 
-    def _accept(self, answer: Answer) -> Answer:
+    def accept(self, answer: Answer) -> Answer:
+        """Return an answer that is none of an error, else raise that."""
         if answer.head.status < 400:
             return answer
         try:
@@ -352,6 +365,47 @@ class Answer:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+class Upload:
+    """The body of a request on its way: `send` pieces, then `finish`; close it."""
+
+    def __init__(self, transport: Transport, connection: _Connection, request: Request) -> None:
+        self._transport = transport
+        self._connection = connection
+        self._request = request
+        self._is_answered = False
+
+    def send(self, data: bytes) -> None:
+        """Send a piece. Raises what the guest answers where it takes no more."""
+        try:
+            self._connection.send(self._connection.conversation.chunk(data), self._deadline())
+        except (Cut, TimeoutError):
+            self._hear()
+            raise
+
+    def finish(self) -> bytes:
+        """Say that this was all, and return the body of the answer."""
+        try:
+            self._connection.send(self._connection.conversation.end(), self._deadline())
+        except (Cut, TimeoutError):
+            pass  # the answer says why, where there is one
+        return self._hear()
+
+    def close(self) -> None:
+        """Give it up, where it has not finished."""
+        if not self._is_answered:
+            self._connection.close()
+
+    def _hear(self) -> bytes:
+        with self._transport.told():
+            head = self._connection.head(self._deadline())
+        self._is_answered = True
+        answer = self._transport.accept(Answer(self._transport, self._connection, head))
+        return answer.read_all()
+
+    def _deadline(self) -> float:
+        return time.monotonic() + (self._request.patience or self._transport.reply_timeout)
 
 
 class _Connection:

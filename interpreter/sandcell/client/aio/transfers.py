@@ -1,0 +1,157 @@
+"""Files and folders between this machine and a sandbox, as streams: their size does not matter."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sandcell.client.aio.channel import call, in_thread, pack_chunks, read_chunks, unpack_chunks, write_chunks
+from sandcell.client.checks import check_callbacks, check_path
+from sandcell.client.file_options import LONG_PATIENCE_S, change_request, check_patterns, file_request
+from sandcell.client.protocol import Request, decode_body, path_of
+from sandcell_container.file_info import FileInfo, TransferReport
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+    from os import PathLike
+
+    from sandcell.client.aio.transport import AsyncTransport
+    from sandcell.client.file_options import Progress
+
+__all__ = ["AsyncTransfers"]
+
+_TAR = "application/x-tar"
+
+
+class AsyncTransfers:
+    """What `AsyncFiles` does between two machines. Callbacks are called where the caller stands; one that raises ends it."""
+
+    _transport: AsyncTransport
+    _query: dict[str, str]
+
+    async def upload(
+        self, local: str | PathLike[str], remote: str, *, on_progress: Progress | None = None
+    ) -> TransferReport:
+        """Copy a file or a folder of this machine into the sandbox.
+
+        A file replaces what is there when all has come. A folder is added to what is there, each file of it whole or not at
+        all; its report says what was no file, folder or symlink, or could not be read.
+
+        Raises:
+            OSError: the local file cannot be read.
+        """
+        check_callbacks(on_progress=on_progress)
+        source = os.fspath(local)
+        if not await in_thread(os.path.isdir, source):
+            return await self._upload_file(source, remote, on_progress)
+        request = self._of_archive("PUT", remote)
+        chunks = _counted(pack_chunks(source), on_progress, None)
+        return decode_body(await self._transport.fetch(request, chunks=chunks), TransferReport)
+
+    async def download(
+        self, remote: str, local: str | PathLike[str], *, on_progress: Progress | None = None
+    ) -> TransferReport:
+        """Copy a file or a folder of the sandbox to this machine.
+
+        A file replaces what is there when all has come. A folder is added to what is there; nothing is written outside of
+        it, and symlinks that lead out of it are left out, which the report says.
+
+        Raises:
+            OSError: the local file cannot be written.
+        """
+        check_callbacks(on_progress=on_progress)
+        target = os.fspath(local)
+        if await self._is_folder(remote):
+            answer = await self._transport.open(self._of_archive("GET", remote))
+            try:
+                return await unpack_chunks(target, _counted(answer.chunks(), on_progress, None))
+            finally:
+                answer.close()
+        return await self._download_file(remote, target, on_progress)
+
+    async def backup(
+        self,
+        path: str,
+        local: str | PathLike[str],
+        *,
+        exclude: str | Iterable[str] = (),
+        on_progress: Progress | None = None,
+    ) -> None:
+        """Write a folder of the sandbox to a file of this machine, as tar; what matches a pattern of `exclude` is not in it."""
+        check_callbacks(on_progress=on_progress)
+        patterns = check_patterns(exclude, what="exclude")
+        answer = await self._transport.open(self._of_archive("GET", path, exclude=patterns))
+        try:
+            await write_chunks(os.fspath(local), _counted(answer.chunks(), on_progress, None))
+        finally:
+            answer.close()
+
+    async def restore(
+        self, local: str | PathLike[str], path: str, *, on_progress: Progress | None = None
+    ) -> TransferReport:
+        """Make a folder of the sandbox what it was when `backup` wrote the file `local`: what is not in that is removed.
+
+        What was there stays until all has come, and where it fails.
+        """
+        check_callbacks(on_progress=on_progress)
+        source = os.fspath(local)
+        size = await in_thread(os.path.getsize, source)
+        request = self._of_archive("PUT", path, replace="true")
+        chunks = _counted(read_chunks(source), on_progress, size)
+        return decode_body(await self._transport.fetch(request, chunks=chunks), TransferReport)
+
+    async def _upload_file(self, local: str, remote: str, on_progress: Progress | None) -> TransferReport:
+        request = replace(change_request("PUT", remote, self._query), streamed=True)
+        size = await in_thread(os.path.getsize, local)
+        chunks = _counted(read_chunks(local), on_progress, size)
+        info = decode_body(await self._transport.fetch(request, chunks=chunks), FileInfo)
+        return TransferReport(files=1, bytes=info.size, skipped=[])
+
+    async def _download_file(self, remote: str, local: str, on_progress: Progress | None) -> TransferReport:
+        answer = await self._transport.open(file_request("GET", remote, self._query))
+        try:
+            length = answer.head.headers.get("content-length")
+            size = None if length is None else int(length)
+            counter = _Counter()
+            await write_chunks(local, _counted(answer.chunks(), on_progress, size, counter))
+        finally:
+            answer.close()
+        return TransferReport(files=1, bytes=counter.bytes, skipped=[])
+
+    async def _is_folder(self, path: str) -> bool:
+        """Tell whether it is one, or a symlink to one."""
+        raise NotImplementedError
+
+    def _of_archive(self, method: str, path: str, *, exclude: tuple[str, ...] = (), **more: str) -> Request:
+        return Request(
+            method=method,
+            path=path_of("files", "archive"),
+            query={**self._query, **more, "path": check_path(path)},
+            more_query=tuple(("exclude", each) for each in exclude),
+            streamed=method == "PUT",
+            content_type=_TAR,
+            patience=LONG_PATIENCE_S if method == "PUT" else None,
+        )
+
+
+class _Counter:
+    """How many bytes have been moved."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+
+async def _counted(
+    chunks: AsyncIterator[bytes],
+    on_progress: Progress | None,
+    total: int | None,
+    counter: _Counter | None = None,
+) -> AsyncIterator[bytes]:
+    """Yield `chunks`, and tell how many bytes that were."""
+    counted = counter or _Counter()
+    async for chunk in chunks:
+        counted.bytes += len(chunk)
+        if on_progress is not None:
+            await call(on_progress, counted.bytes, total)
+        yield chunk

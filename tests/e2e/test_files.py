@@ -1,0 +1,340 @@
+"""Files as programs and people use them: the SDK, bare HTTP, the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.e2e.test_cli import Shell
+from tests.e2e.test_http import Http
+
+from sandcell import AsyncSandbox, ErrorCode, Sandbox, SandcellError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from tests.e2e.conftest import GuestProcess
+
+
+@pytest.fixture
+def http(sandbox: Sandbox) -> Generator[Http]:
+    made = Http(sandbox)
+    yield made
+    made.close()
+
+
+def code_of(call: Callable[[], object]) -> ErrorCode:
+    with pytest.raises(SandcellError) as caught:
+        call()
+    return caught.value.code
+
+
+# --- the SDK
+
+
+def test_text_bytes_and_lines_are_read(sandbox: Sandbox) -> None:
+    files = sandbox.files
+    files.write("t/latin", "été\r\nzwei\n".encode("latin-1"))
+    assert files.read("t/latin") == "\ufffdt\ufffd\r\nzwei\n"
+    assert files.read("t/latin", encoding="latin-1") == "été\r\nzwei\n"
+    with pytest.raises(UnicodeDecodeError):
+        files.read("t/latin", errors="strict")
+    assert files.read_bytes("t/latin", start=1, end=3) == b"t\xe9"
+    assert files.read_bytes("t/latin", start=1000) == b""
+    lines = files.read_lines("t/latin", encoding="latin-1")
+    assert (lines.lines, lines.start, lines.total) == (["été", "zwei"], 1, 2)
+    assert files.read_lines("t/latin", start=3).lines == []
+    assert code_of(lambda: files.read_bytes("t/latin", max_bytes=5)) is ErrorCode.TOO_LARGE
+
+
+def test_an_open_file_is_read_and_written_in_pieces(sandbox: Sandbox) -> None:
+    files = sandbox.files
+    with files.open("o/big", "wb", permissions=0o600) as made:
+        for number in range(100):
+            made.write(bytes([number]) * 10_000)
+    assert made.info is not None and (made.info.size, made.info.mode) == (1_000_000, 0o600)
+    with files.open("o/big", start=10_000) as opened:
+        assert opened.size == 990_000
+        assert opened.read(3) == b"\1\1\1"
+        assert sum(map(len, opened)) == 989_997
+        assert opened.read() == b""
+    with pytest.raises(ZeroDivisionError), files.open("o/big", "wb") as made:
+        made.write(b"half")
+        raise ZeroDivisionError
+    assert files.stat("o/big").size == 1_000_000
+
+    def write_where_nobody_may() -> None:
+        with files.open("/usr/no", "wb") as refused:
+            for _ in range(1000):
+                refused.write(bytes(2**16))
+
+    assert code_of(write_where_nobody_may) is ErrorCode.PERMISSION_DENIED
+
+
+def test_what_is_written_once_is_there_once(sandbox: Sandbox) -> None:
+    files = sandbox.files
+    made = files.write("once", "a", new=True)
+    assert code_of(lambda: files.write("once", "b", new=True)) is ErrorCode.EXISTS
+    assert files.append("once", "b", if_match=made.etag).size == 2
+    assert code_of(lambda: files.append("once", "c", if_match=made.etag)) is ErrorCode.CHANGED_SINCE
+    assert code_of(lambda: files.write("once", "c", if_match='a"b')) is ErrorCode.INVALID_ARGUMENT
+    assert files.read("once") == "ab"
+
+
+def test_a_folder_goes_up_and_down_with_progress(sandbox: Sandbox, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (source / "deep").mkdir(parents=True)
+    (source / "deep" / "data").write_bytes(os.urandom(3_000_000))
+    (source / "run").write_text("x")
+    (source / "run").chmod(0o755)
+    (source / "link").symlink_to("/etc")
+    moved = list[int]()
+    report = sandbox.files.upload(source, "folder", on_progress=lambda done, _: moved.append(done))
+    assert (report.files, report.bytes, report.skipped) == (2, 3_000_001, [])
+    assert moved == sorted(moved) and moved[-1] > 3_000_000
+    assert sandbox.exec("stat -c %a folder/run; readlink folder/link").stdout == "755\n/etc\n"
+    back = tmp_path / "back"
+    report = sandbox.files.download("folder", back)
+    assert (back / "deep" / "data").read_bytes() == (source / "deep" / "data").read_bytes()
+    assert not (back / "link").is_symlink()
+    assert report.skipped == ["link: a symlink that leads out of the folder"]
+
+    def stop(_done: int, _total: int | None) -> None:
+        raise ZeroDivisionError
+
+    for local, remote in [(source, "other"), (source / "run", "other.txt")]:
+        with pytest.raises(ZeroDivisionError):
+            sandbox.files.upload(local, remote, on_progress=stop)
+    for remote, name in [("folder", "other"), ("folder/run", "run")]:
+        with pytest.raises(ZeroDivisionError):
+            sandbox.files.download(remote, tmp_path / name, on_progress=stop)
+    assert not sandbox.files.exists("other.txt") and not (tmp_path / "run").exists()
+
+
+def test_a_backup_is_restored_as_it_was(sandbox: Sandbox, tmp_path: Path) -> None:
+    sandbox.exec("mkdir -p state/in; echo 1 > state/in/a; echo log > state/x.log")
+    sandbox.files.backup("state", tmp_path / "tar", exclude="*.log")
+    sandbox.exec("echo 2 > state/in/a; touch state/in/b; rm state/x.log")
+    (tmp_path / "cut").write_bytes((tmp_path / "tar").read_bytes()[:1500])
+    assert code_of(lambda: sandbox.files.restore(tmp_path / "cut", "state")) is ErrorCode.INVALID_ARGUMENT
+    assert sandbox.exec("cat state/in/a; ls -A state/in").stdout == "2\na\nb\n"
+    assert sandbox.files.restore(tmp_path / "tar", "state").files == 1
+    assert sandbox.exec("cat state/in/a; ls -A state state/in").stdout == "1\nstate:\nin\n\nstate/in:\na\n"
+
+
+def test_a_folder_that_is_not_there_is_no_backup(sandbox: Sandbox, tmp_path: Path) -> None:
+    assert code_of(lambda: sandbox.files.backup("none", tmp_path / "tar")) is ErrorCode.FILE_NOT_FOUND
+    assert code_of(lambda: sandbox.files.download("none", tmp_path / "x")) is ErrorCode.FILE_NOT_FOUND
+    assert os.listdir(tmp_path) == []
+
+
+def test_files_of_a_session_count_from_its_folder(sandbox: Sandbox, tmp_path: Path) -> None:
+    session = sandbox.create_session()
+    session.exec("mkdir -p of/session && cd of/session")
+    session.files.write("a", "one")
+    session.files.copy("a", "b")
+    session.files.rename("b", "c")
+    session.files.replace("c", "one", "two")
+    session.files.download(".", tmp_path / "here")
+    assert sorted(os.listdir(tmp_path / "here")) == ["a", "c"]
+    assert sandbox.files.read("of/session/c") == "two"
+    assert [each.path for each in session.files.search("two").matches] == ["/workspace/of/session/c"]
+
+
+def test_a_hundred_thousand_files_are_listed_in_pages(sandbox: Sandbox) -> None:
+    sandbox.exec("mkdir /tmp/many && cd /tmp/many && seq -f 'f%06g' 100000 | xargs touch", timeout=50)
+    names, cursor, pages = list[str](), None, 0
+    while True:
+        page = sandbox.files.list_page("/tmp/many", limit=10_000, cursor=cursor)
+        names += [each.name for each in page.files]
+        cursor, pages = page.next_cursor, pages + 1
+        if cursor is None:
+            break
+    assert names == [f"f{number:06}" for number in range(1, 100_001)]
+    assert pages == 10
+    assert len(sandbox.files.list("/tmp/many", glob="f00000*", recursive=True)) == 9
+    sandbox.files.remove("/tmp/many", recursive=True)
+
+
+def test_a_large_file_leaves_the_guest_small(sandbox: Sandbox, guest: GuestProcess, tmp_path: Path) -> None:
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(300 * 2**20)
+    sandbox.files.upload(tmp_path / "large", "first")  # what has to be loaded is
+    guest.forget_peak()
+    start = guest.memory
+    sandbox.files.upload(tmp_path / "large", "large")
+    sandbox.files.download("large", tmp_path / "back")
+    sandbox.files.backup(".", tmp_path / "tar")
+    assert guest.peak - start < 32 * 2**20
+    assert (tmp_path / "back").stat().st_size == 300 * 2**20
+
+
+async def test_the_asyncio_client_does_the_same(tmp_path: Path) -> None:
+    async with await AsyncSandbox.create(engine="local") as sandbox:
+        files = sandbox.files
+        await files.write("d/a", "one\ntwo\n")
+        moved = list[int]()
+        await files.download("d", tmp_path / "d", on_progress=lambda done, _: moved.append(done))
+        (tmp_path / "d" / "b").write_text("x")
+        await files.upload(tmp_path / "d", "e")
+        assert [each.name for each in await files.list("e")] == ["a", "b"]
+        async with await files.open("w", "wb") as made:
+            await made.write(b"x" * 100_000)
+        async with await files.open("w") as opened:
+            assert await opened.read(5) == b"xxxxx"
+            assert sum([len(piece) async for piece in opened]) == 99_995
+        await files.backup("d", tmp_path / "tar")
+        await files.remove("d/a")
+        await files.restore(tmp_path / "tar", "d")
+        assert (await files.read_lines("d/a", start=2)).lines == ["two"]
+        assert moved
+
+
+# --- HTTP
+
+
+def test_ranges_and_tags_over_http(sandbox: Sandbox, http: Http) -> None:
+    sandbox.files.write("range.txt", "0123456789" * 200_000)
+    whole = http.open("GET", "/v1/files?path=range.txt")
+    assert (whole.status, len(whole.read())) == (200, 2_000_000)
+    assert whole.headers["Content-Type"] == "text/plain; charset=utf-8"
+    assert (whole.headers["X-Content-Type-Options"], whole.headers["Accept-Ranges"]) == ("nosniff", "bytes")
+    tag = whole.headers["ETag"]
+    other = Http(sandbox)
+    part = other.open("GET", "/v1/files?path=range.txt", Range="bytes=5-1000008")
+    assert (part.status, part.headers["Content-Range"]) == (206, "bytes 5-1000008/2000000")
+    assert part.read() == (b"0123456789" * 200_000)[5:1_000_009]
+    other.close()
+    last = Http(sandbox)
+    for headers, status, body in [
+        ({"Range": "bytes=-3"}, 206, b"789"),
+        ({"Range": "bytes=2000000-"}, 416, None),
+        ({"If-None-Match": tag}, 304, b""),
+        ({"Range": "bytes=0-1", "If-Range": '"other"'}, 200, None),
+    ]:
+        answer = last.open("GET", "/v1/files?path=range.txt", **headers)
+        data = answer.read()
+        assert answer.status == status
+        assert body is None or data == body
+        if answer.will_close or len(data) > 2**20:
+            last.close()
+            last = Http(sandbox)
+    head = last.open("HEAD", "/v1/files?path=range.txt")
+    assert (head.read(), head.headers["Content-Length"], head.headers["ETag"]) == (b"", "2000000", tag)
+    last.close()
+
+
+def test_conditions_over_http(sandbox: Sandbox, http: Http) -> None:
+    tag = http.open("PUT", "/v1/files?path=cond", b"1")
+    tag = json.loads(tag.read())["etag"]
+    for method, headers, status in [
+        ("PUT", {"If_None_Match": "*"}, 409),
+        ("PUT", {"If_Match": '"other"'}, 409),
+        ("PATCH", {"If_Match": f'"{tag}"'}, 200),
+        ("PATCH", {"If_Match": f'"{tag}"'}, 409),
+        ("PUT", {"If_Match": "nonsense"}, 400),
+        ("PUT", {"If_Match": "*"}, 201),
+    ]:
+        answer = http.open(method, "/v1/files?path=cond", b"22", **headers)
+        assert (answer.status, bool(answer.read())) == (status, True), (method, headers)
+    assert sandbox.files.read("cond") == "22"
+
+
+def test_a_body_without_a_length_is_taken_too(http: Http, sandbox: Sandbox) -> None:
+    http.connection.request(
+        "PUT",
+        "/v1/files?path=chunked",
+        iter([b"a" * 70_000, b"b" * 70_000]),
+        http.headers,
+        encode_chunked=True,
+    )
+    answer = http.connection.getresponse()
+    assert (answer.status, json.loads(answer.read())["size"]) == (201, 140_000)
+
+
+@pytest.mark.parametrize(
+    ("verb", "body", "code"),
+    [
+        ("list", {"path": ".", "limit": 0}, "INVALID_ARGUMENT"),
+        ("list", {"path": ".", "limit": 100_000}, "INVALID_ARGUMENT"),
+        ("list", {"path": ".", "sort": "colour"}, "INVALID_ARGUMENT"),
+        ("replace", {"path": "x", "edits": []}, "INVALID_ARGUMENT"),
+        ("replace", {"path": "x", "edits": [{"old": "", "new": "a"}]}, "INVALID_ARGUMENT"),
+        ("replace", {"path": "x", "edits": [{"old": "\ud800", "new": "a"}]}, "INVALID_ARGUMENT"),
+        ("insert", {"path": "x", "line": -1, "text": ""}, "INVALID_ARGUMENT"),
+        ("search", {"pattern": "", "path": "."}, "INVALID_ARGUMENT"),
+        ("search", {"pattern": "a", "timeout": 0}, "INVALID_ARGUMENT"),
+        ("copy", {"path": "none", "to": "x"}, "FILE_NOT_FOUND"),
+        ("rename", {"path": "none", "to": "\0"}, "INVALID_PATH"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(verb: str, body: dict[str, Any], code: str, http: Http) -> None:
+    assert http.ask("POST", f"/v1/files/{verb}", body)["error"]["code"] == code
+
+
+def test_an_archive_over_http(http: Http, sandbox: Sandbox) -> None:
+    sandbox.exec("mkdir -p arch/x; echo 1 > arch/a; echo 2 > arch/x/b; echo 3 > arch/c.log")
+    answer = http.open("GET", "/v1/files/archive?path=arch&exclude=*.log&exclude=x")
+    assert answer.headers["Content-Type"] == "application/x-tar"
+    data = answer.read()
+    made = http.ask("PUT", "/v1/files/archive?path=again&replace=true", data)
+    assert (made["files"], made["bytes"]) == (1, 2)
+    assert (
+        http.ask("PUT", "/v1/files/archive?path=again", b"no tar" * 500)["error"]["code"]
+        == "INVALID_ARGUMENT"
+    )
+    refused = http.ask("PUT", "/v1/files/archive?path=/usr/x", data)
+    assert refused["error"]["code"] == "PERMISSION_DENIED"
+
+
+# --- the command line
+
+
+@pytest.fixture(scope="module")
+def shell() -> Generator[Shell]:
+    with tempfile.TemporaryDirectory(prefix="sandcell-") as state:
+        made = Shell(state)
+        assert made("start", "--sandbox", "lab").returncode == 0
+        yield made
+        made("rm", "lab")
+
+
+def test_files_are_copied_by_the_command_line(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "a.txt").write_text("one\n")
+    assert shell("cp", str(tmp_path / "folder"), "lab:").returncode == 0
+    assert shell("cp", str(tmp_path / "folder" / "a.txt"), "lab:folder/b.txt").returncode == 0
+    assert shell("ls", "lab:folder").stdout == b"a.txt\nb.txt\n"
+    assert shell("ls", "-R", "--sandbox", "lab", "--glob", "b*").stdout == b"folder/b.txt\n"
+    assert shell("ls", "-l", "lab:folder/a.txt").stdout.split()[2] == b"4"
+    assert [each["name"] for each in json.loads(shell("ls", "--json", "lab:").stdout)] == ["folder"]
+    assert shell("cat", "lab:folder/a.txt", "lab:folder/b.txt").stdout == b"one\none\n"
+    assert shell("cp", "lab:folder", str(tmp_path)).returncode == 0
+    assert (tmp_path / "folder" / "b.txt").read_text() == "one\n"
+    refused = shell("cp", "a", "b")
+    assert (refused.returncode, b"INVALID_ARGUMENT" in refused.stderr) == (125, True)
+    assert b"FILE_NOT_FOUND" in shell("cat", "lab:none").stderr
+
+
+def test_a_file_is_edited_and_never_written_over(shell: Shell, tmp_path: Path) -> None:
+    shell.environment["EDITOR"] = "sed -i s/one/two/"
+    shell("exec", "--sandbox", "lab", "echo one > e.txt")
+    assert shell("edit", "lab:e.txt").returncode == 0
+    assert shell("cat", "lab:e.txt").stdout == b"two\n"
+    assert b"nothing was changed" in shell("edit", "lab:e.txt").stderr
+    editor = tmp_path / "editor"
+    path = Path(sys.executable).with_name("sandcell")
+    editor.write_text(f"#!/bin/sh\n{path} exec --sandbox lab 'echo theirs > e.txt' && echo mine > $1\n")
+    editor.chmod(0o755)
+    shell.environment["EDITOR"] = str(editor)
+    refused = shell("edit", "lab:e.txt")
+    assert (refused.returncode, b"CHANGED_SINCE" in refused.stderr) == (125, True)
+    kept = refused.stderr.decode().split("what you wrote is in ")[1].split("\n")[0]
+    assert Path(kept).read_text() == "mine\n"
+    Path(kept).unlink()
+    assert shell("cat", "lab:e.txt").stdout == b"theirs\n"
