@@ -89,10 +89,11 @@ class ToolSpec(Body, frozen=True, kw_only=True):
 
 class OfferTools(Body, frozen=True, kw_only=True):
     """The functions that a run may call. `key` is a secret of the client that answers: who answers, or follows so that there is
-    somebody to ask, says it."""
+    somebody to ask, says it. `client` is what its lease says: while that is open calls wait for who follows."""
 
     key: str
     tools: tuple[ToolSpec, ...]
+    client: str = ""
 
 
 class ToolFailure(Body, frozen=True, kw_only=True):

@@ -61,8 +61,8 @@ class _Call:
 
 
 class ToolCalls:
-    """See the module. At `address` code calls with `secret`. `grace` in seconds is for a host that connects again; `on_close`
-    is called with the secret."""
+    """See the module. At `address` code calls with `secret`. `grace` in seconds is for a host that connects again.
+    `is_present` tells of a client whether its program is there; `on_close` is called with the secret."""
 
     def __init__(
         self,
@@ -71,11 +71,13 @@ class ToolCalls:
         config: Config,
         *,
         grace: float,
+        is_present: Callable[[str], bool],
         on_close: Callable[[str], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._offer = offer
         self._caller: Caller
+        self._is_present = is_present
         self._on_close = on_close
         self._config = config
         self._grace = grace
@@ -83,7 +85,7 @@ class ToolCalls:
         self._waiting: dict[str, _Call] = {}
         self._specs = {each.name: each for each in offer.tools}
         self._hosts = 0
-        self._was_left = False
+        self._is_missed = False
         self._leaving: asyncio.TimerHandle | None = None
         self.address = address
         self.secret = secrets.token_hex(16)
@@ -132,7 +134,7 @@ class ToolCalls:
             return ToolFailure(
                 name="UnknownTool", message=f"there is no host tool {name[:80]!r}: there is {known}"
             )
-        if self._was_left and not self._hosts:
+        if self._is_missed:
             return unavailable(_GONE)
         if len(self._calls) >= self._config.max_tool_calls:
             return unavailable(f"this run has made {len(self._calls)} calls to host tools, which is the most")
@@ -182,15 +184,23 @@ class ToolCalls:
     def enter_host(self) -> None:
         """Somebody who can answer follows the run."""
         self._hosts += 1
+        self._is_missed = False
         if self._leaving is not None:
             self._leaving.cancel()
             self._leaving = None
 
     def leave_host(self) -> None:
-        """One of them follows no more; after the last, calls have nobody to answer them."""
+        """One of them follows no more; after the last, calls wait for the next, where their program is there."""
         self._hosts -= 1
-        if self._hosts == 0 and not self.is_closed:
+        self.look_for_host()
+
+    def look_for_host(self) -> None:
+        """See whether there is nobody left who could answer."""
+        if self._leaving is None and not self.is_closed and not self._has_host():
             self._leaving = self._loop.call_later(self._grace, self._miss_host)
+
+    def _has_host(self) -> bool:
+        return self._hosts > 0 or self._is_present(self._offer.client)
 
     def close(self) -> None:
         """The run is over, and with it every call. Twice is fine."""
@@ -204,8 +214,9 @@ class ToolCalls:
 
     def _miss_host(self) -> None:
         self._leaving = None
-        self._was_left = True
-        self._abandon_all(_GONE)
+        if not self._has_host():
+            self._is_missed = True
+            self._abandon_all(_GONE)
 
     def _abandon_all(self, why: str) -> None:
         for made in list(self._waiting.values()):
@@ -246,7 +257,7 @@ class ToolCalls:
         return unavailable(f"what {made.info.name} returned has {size} bytes of JSON, at most {most} travel")
 
 
-_GONE = "the program whose tools these are is gone, or follows the run no more"
+_GONE = "the program whose tools these are is gone"
 
 
 def unavailable(why: str) -> ToolFailure:

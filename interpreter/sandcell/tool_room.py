@@ -12,6 +12,8 @@ import asyncio
 import logging
 import secrets
 import socket
+from collections import Counter
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -21,6 +23,7 @@ from sandcell.tool_calls import ToolCalls, unavailable
 from sandcell_container.errors import ErrorCode, error
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from types import TracebackType
     from typing import Self
 
@@ -63,6 +66,7 @@ class ToolRoom:
         self._config = config
         self._grace = min(grace, _PATIENCE_S)
         self._live: dict[str, ToolCalls] = {}
+        self._clients: Counter[str] = Counter()  # the open leases of each
         self._listener: socket.socket | None = None
         self._tasks: asyncio.TaskGroup
         self._address = ""
@@ -90,9 +94,29 @@ class ToolRoom:
         self._check(offer)
         if self._listener is None:
             self._listen()
-        calls = ToolCalls(offer, self._address, self._config, grace=self._grace, on_close=self._forget)
+        calls = ToolCalls(
+            offer,
+            self._address,
+            self._config,
+            grace=self._grace,
+            is_present=self._clients.__contains__,
+            on_close=self._forget,
+        )
         self._live[calls.secret] = calls
         return calls
+
+    @contextmanager
+    def present(self, client: str) -> Generator[None]:
+        """A program is there inside the block: calls to its tools may wait until it follows their run."""
+        self._clients[client] += 1
+        try:
+            yield
+        finally:
+            self._clients[client] -= 1
+            if not self._clients[client]:
+                del self._clients[client]
+                for calls in list(self._live.values()):
+                    calls.look_for_host()
 
     def _forget(self, secret: str) -> None:
         self._live.pop(secret, None)

@@ -74,7 +74,8 @@ def _surroundings(link: str) -> dict[str, str]:
     found = {"SANDCELL_TOOLS": link}
     for name in ("PATH", "PYTHONPATH"):
         before = os.environ.get(name, "")
-        found[name] = f"{before}{os.pathsep}{TOOLKIT}" if before else TOOLKIT
+        if TOOLKIT not in before.split(os.pathsep):
+            found[name] = f"{before}{os.pathsep}{TOOLKIT}" if before else TOOLKIT
     return found
 
 

@@ -362,25 +362,32 @@ from sandcell import Sandbox
 def hang():
     print("called", flush=True)
     time.sleep(600)
-Sandbox.connect(sys.argv[1]).run_code(sys.argv[2], tools=[hang], id="orphaned", context="orphans")
+sandbox = Sandbox.connect(sys.argv[1])
+live = sandbox.start_code(sys.argv[2], tools=[hang], id=sys.argv[3], context="orphans")
+if live.id == "followed":
+    live.wait()
+print("started", flush=True)
+time.sleep(600)
 """
 
 
-def test_a_host_that_goes_away_is_a_clear_error_at_once(sandbox: Sandbox) -> None:
+@pytest.mark.parametrize("how", ["followed", "started"])
+def test_a_host_that_goes_away_is_a_clear_error_at_once(sandbox: Sandbox, how: str) -> None:
     sandbox.create_context(id="orphans")
     code = (
         "told = []\nfor n in range(2):\n"
         "    try: tools.hang()\n    except Exception as problem: told.append(str(problem))\ntold"
     )
-    host = subprocess.Popen(
-        [sys.executable, "-c", _HOST, sandbox.name, code], stdout=subprocess.PIPE, text=True
-    )
+    line = [sys.executable, "-c", _HOST, sandbox.name, code, how]
+    host = subprocess.Popen(line, stdout=subprocess.PIPE, text=True)
     assert host.stdout is not None
     with host, host.stdout:
-        assert host.stdout.readline() == "called\n"
+        assert host.stdout.readline() == ("called\n" if how == "followed" else "started\n")
+        live = sandbox.execution(how)
+        next(event for event in live.follow() if isinstance(event, ToolCalled))
         host.send_signal(signal.SIGKILL)
-        run = sandbox.execution("orphaned").wait(timeout=20)
-    assert run.value == ["the program whose tools these are is gone, or follows the run no more"] * 2
+        run = live.wait(timeout=20)
+    assert run.value == ["the program whose tools these are is gone"] * 2
     assert [call.state for call in run.tool_calls] == ["abandoned"]
 
 
@@ -475,11 +482,12 @@ def test_calls_are_answered_once_however_often_they_are_followed(sandbox: Sandbo
     live = sandbox.start_code("print('here'); a = tools.count(); tools.count()", tools=[count])
     for event in live.follow():
         if isinstance(event, Stdout):
-            break  # and nobody follows
-    assert live.wait(timeout=20).end.cause == "exited"
-    before = len(calls)
-    assert len(live.wait().tool_calls) == len([e for e in live.follow() if isinstance(e, ToolCalled)]) // 2
-    assert len(calls) == before
+            break  # and nobody follows for a while
+    with pytest.raises(SandcellError, match="WAIT_TIMEOUT"):
+        live.wait(timeout=1e-9)
+    assert live.wait(timeout=20).value == 2
+    assert [event.state for event in live.follow() if isinstance(event, ToolCalled)] == ["called", "done"] * 2
+    assert len(live.wait().tool_calls) == len(calls) == 2
 
 
 def test_nothing_is_left_of_calls(sandbox: Sandbox, guest: GuestProcess) -> None:

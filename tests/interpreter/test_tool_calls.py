@@ -66,10 +66,10 @@ class Caller:
 class House:
     """A run with the tools `add` and `quick`, whose calls have 50 ms."""
 
-    def __init__(self, room: ToolRoom, *, followed: bool = True) -> None:
+    def __init__(self, room: ToolRoom, *, followed: bool = True, client: str = "") -> None:
         self.caller = Caller()
         tools = (ToolSpec(name="add"), ToolSpec(name="quick", timeout=0.05))
-        self.calls: ToolCalls = room.open(OfferTools(key=KEY, tools=tools))
+        self.calls: ToolCalls = room.open(OfferTools(key=KEY, tools=tools, client=client))
         self.calls.attach(self.caller)
         if followed:
             self.calls.enter_host()
@@ -231,6 +231,22 @@ async def test_a_host_that_connects_again_in_time_is_not_missed() -> None:
         house.calls.enter_host()
         house.answer(made, result=b"1")
         assert await asked == (True, 1)
+
+
+async def test_calls_wait_for_a_program_that_is_there_and_fail_when_it_goes() -> None:
+    async with ToolRoom(CONFIG) as room, asyncio.TaskGroup() as tasks:
+        house = House(room, client="cli_1")
+        with room.present("cli_1"):
+            asked = tasks.create_task(house.call())
+            made = await house.caller.call(0)
+            house.calls.leave_host()
+            house.calls.enter_host()
+            house.answer(made, result=b"1")
+            assert await asked == (True, 1)
+            house.calls.leave_host()
+            asked = tasks.create_task(house.call())
+            await house.caller.call(1)
+        assert "is gone" in (await asked)[1]["message"]
 
 
 async def test_a_run_that_nobody_follows_yet_waits_for_who_will() -> None:

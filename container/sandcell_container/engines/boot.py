@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Place", "new_boot", "spawner_command", "spawner_path"]
 
+_TOOLKIT = "toolkit"  # of sandcell_runtime
+
 
 class Place(NamedTuple):
     """Where things are, as user code sees it. `python` is the interpreter of its environment."""
@@ -63,7 +65,7 @@ def new_boot(
         hostname=place.hostname,
         image=record.image,
         starts=record.starts + 1,
-        base_env=base_env | spec.env | spec.secrets,
+        base_env=_with_toolkit(base_env, place.runtime_dir) | spec.env | spec.secrets,
         isolation=isolation,
         limits=asdict(spec.limits),
         warnings=warnings,
@@ -71,6 +73,11 @@ def new_boot(
         trusted_python=trusted.executable if trusted else None,
         trusted_site=trusted.site_dirs if trusted else (),
     )
+
+
+def _with_toolkit(base_env: dict[str, str], runtime_dir: str) -> dict[str, str]:
+    """Return the environment with the commands that user code is given on its PATH, last: `sandcell-tool`."""
+    return {**base_env, "PATH": f"{base_env['PATH']}:{runtime_dir}/{_TOOLKIT}"}
 
 
 def spawner_path() -> Path:

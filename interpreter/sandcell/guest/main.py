@@ -170,6 +170,7 @@ async def _furnish(held: AsyncExitStack, given: Given, spawner: Spawner, group: 
         leases=leases,
         contexts=contexts,
         executions=executions,
+        tools=tools,
         commands=Commands(spawner, boot, config, files),
         sessions=SessionRoom(sessions, processes, files, boot, config),
         processes=processes,

@@ -51,7 +51,11 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("get", "/v1/stats", "What the sandbox uses, of its limits.", Stats),
     Operation("get", "/v1/top", "The processes in the sandbox, and whose they are.", list[api.OsProcess]),
     Operation(
-        "get", "/v1/events", "News of the sandbox; with `lease` a lease.", JOURNAL, query=("lease", "cursor")
+        "get",
+        "/v1/events",
+        "News of the sandbox; with `lease` a lease, of the `client`.",
+        JOURNAL,
+        query=("lease", "client", "cursor"),
     ),
     Operation("get", "/openapi.json", "This document."),
     Operation("get", "/v1/contexts", "The contexts.", list[api.ContextInfo]),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EventsHandler", "HealthHandler", "InfoHandler", "StatsHandler", "TopHandler", "describe"]
 
+_LONGEST_CLIENT = 64
 _TOOLS = ("bash", "curl", "deno", "gcc", "git", "make", "node", "npm", "pip", "python3", "rg", "uv", "wget")
 _LEASES = ("owner", "attached")
 
@@ -78,7 +79,12 @@ class EventsHandler(ApiHandler):
         news = self.guest.leases.news
         cursor = self.get_query_argument("cursor", "")
         after = Cursor.parse(cursor, epoch=news.epoch) if cursor else None
-        with self.guest.leases.listen(), self.guest.leases.hold() if lease else nullcontext():
+        client = self.get_query_argument("client", "")[:_LONGEST_CLIENT] if lease else ""
+        with (
+            self.guest.leases.listen(),
+            self.guest.leases.hold() if lease else nullcontext(),
+            self.guest.tools.present(client) if client else nullcontext(),
+        ):
             await send_journal(self, news, after=after)
 
 

@@ -15,6 +15,7 @@ from sandcell.guest.fronts import Fronts
 from sandcell.guest.leases import Leases
 from sandcell.guest.processes import Processes
 from sandcell.guest.session_room import SessionRoom
+from sandcell.tool_room import ToolRoom
 from sandcell_container.guest.boot import GuestBoot
 from sandcell_container.guest.files import Files
 from sandcell_container.guest.meter import Meter
@@ -38,6 +39,7 @@ class Guest:
     leases: Leases
     contexts: Contexts
     executions: Executions
+    tools: ToolRoom
     commands: Commands
     sessions: SessionRoom
     processes: Processes

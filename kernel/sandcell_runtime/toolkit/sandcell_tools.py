@@ -160,14 +160,14 @@ def _function_of(owner: Tools, spec: dict[str, Any]) -> Any:
     def tool(*args: Any, **kwargs: Any) -> Any:
         try:
             return owner.call(name, _bind(name, parameters, args, kwargs))
-        except ToolError as problem:
-            failed = problem.with_traceback(None)  # of this module nobody needs more than one line
+        except BaseException as problem:  # noqa: BLE001 -- ^C, too: what happens in here concerns nobody
+            failed = problem.with_traceback(None)
         raise failed
 
     async def aio(*args: Any, **kwargs: Any) -> Any:
         try:
             return await owner.call_async(name, _bind(name, parameters, args, kwargs))
-        except ToolError as problem:
+        except BaseException as problem:  # noqa: BLE001 -- as above
             failed = problem.with_traceback(None)
         raise failed
 
@@ -177,6 +177,8 @@ def _function_of(owner: Tools, spec: dict[str, Any]) -> Any:
     for function in functions:
         function.__name__ = function.__qualname__ = name
         function.__module__ = __name__
+        # To show its lines in a traceback takes longer than all the rest of that.
+        function.__code__ = function.__code__.replace(co_filename="<host tool>", co_name=name)
         function.__doc__ = _help_of(spec)
         function.__signature__ = inspect.Signature(parameters)
     return made

@@ -23,7 +23,12 @@ class AsyncLease:
     @classmethod
     async def take(cls, transport: AsyncTransport, kind: Literal["owner", "attached"]) -> AsyncLease:
         """Return the lease when the guest has it."""
-        request = Request(method="GET", path=path_of("events"), query={"lease": kind}, wakes=False)
+        request = Request(
+            method="GET",
+            path=path_of("events"),
+            query={"lease": kind, "client": transport.client_id},
+            wakes=False,
+        )
         return cls(await transport.open(request))
 
     def release(self) -> None:

@@ -119,7 +119,7 @@ class AsyncSandbox(AsyncHeld, AsyncEnvironment, AsyncProcesses, AsyncSessions, A
             on_error=on_error,
             on_input=on_input,
         )
-        offer = make_offer(tools, self._tools)
+        offer = make_offer(tools, self._tools, client=self._transport.client_id)
         body = make_execution(
             code,
             language=language,
@@ -152,7 +152,7 @@ class AsyncSandbox(AsyncHeld, AsyncEnvironment, AsyncProcesses, AsyncSessions, A
         It goes on whoever comes and goes: `on_disconnect="interrupt"` is INVALID_ARGUMENT here.
         """
         context_id = context.id if isinstance(context, AsyncContext) else context
-        offer = make_offer(tools, self._tools)
+        offer = make_offer(tools, self._tools, client=self._transport.client_id)
         body = make_execution(
             code, language=language, context=context_id, allow_stdin=True, offer=offer, **options
         )

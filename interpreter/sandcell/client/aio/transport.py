@@ -21,6 +21,7 @@ from sandcell.client.protocol import (
     unreachable,
 )
 from sandcell_container.errors import ErrorCode, Gone, SandcellError
+from sandcell_container.ids import new_id
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
@@ -63,6 +64,8 @@ class AsyncTransport:
         self.reply_timeout = reply_timeout
         self.ended = False
         """Whether the guest is known to have ended, or to be ending."""
+        self.client_id = new_id("cli")
+        """What the guest knows this handle by."""
         self.waker: AsyncWaker | None = None
         self._token = token
         self._connect_timeout = connect_timeout

@@ -78,7 +78,7 @@ class Context:
             on_error=on_error,
             on_input=on_input,
         )
-        offer = make_offer(tools, self._tools)
+        offer = make_offer(tools, self._tools, client=self._transport.client_id)
         body = make_execution(
             code,
             language=self.language,
@@ -97,7 +97,7 @@ class Context:
         **options: Unpack[RunOptions],
     ) -> Execution:
         """Start `code` here and return at once: `Sandbox.start_code` with this context."""
-        offer = make_offer(tools, self._tools)
+        offer = make_offer(tools, self._tools, client=self._transport.client_id)
         body = make_execution(
             code, language=self.language, context=self.id, allow_stdin=True, offer=offer, **options
         )

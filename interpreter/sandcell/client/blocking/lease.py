@@ -24,7 +24,12 @@ class Lease:
     @classmethod
     def take(cls, transport: Transport, kind: Literal["owner", "attached"]) -> Lease:
         """Return the lease when the guest has it."""
-        request = Request(method="GET", path=path_of("events"), query={"lease": kind}, wakes=False)
+        request = Request(
+            method="GET",
+            path=path_of("events"),
+            query={"lease": kind, "client": transport.client_id},
+            wakes=False,
+        )
         return cls(transport.open(request))
 
     def release(self) -> None:

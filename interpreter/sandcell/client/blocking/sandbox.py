@@ -120,7 +120,7 @@ class Sandbox(Held, Environment, Processes, Sessions, Terminals):
             on_error=on_error,
             on_input=on_input,
         )
-        offer = make_offer(tools, self._tools)
+        offer = make_offer(tools, self._tools, client=self._transport.client_id)
         body = make_execution(
             code,
             language=language,
@@ -153,7 +153,7 @@ class Sandbox(Held, Environment, Processes, Sessions, Terminals):
         It goes on whoever comes and goes: `on_disconnect="interrupt"` is INVALID_ARGUMENT here.
         """
         context_id = context.id if isinstance(context, Context) else context
-        offer = make_offer(tools, self._tools)
+        offer = make_offer(tools, self._tools, client=self._transport.client_id)
         body = make_execution(
             code, language=language, context=context_id, allow_stdin=True, offer=offer, **options
         )

@@ -24,7 +24,8 @@ __all__ = ["ToolHost"]
 
 
 class ToolHost:
-    """See the module. `is_behind`: it may hear of calls long after they were made, so it asks before it does one.
+    """See the module. `is_behind`: it may hear of calls long after they were made, so it asks before it does one; and the
+    deadline of who follows is the caller's own, not one for the run.
 
     The blocking client does each call where its caller stands; the asyncio one beside it, functions in a thread.
     """
@@ -39,10 +40,10 @@ class ToolHost:
         self._left: float | None = None
 
     def heed(self, event: ToolCalled, follower: Follower) -> None:
-        """Answer a call, or hear that one is over. The deadline of `follower` stands still while the run waits."""
+        """Answer a call, or hear that one is over. A deadline of the run stands still while that waits."""
         if event.state == "called":
             begins = self._is_behind or bool(self._waiting)
-            if not self._waiting:
+            if not self._waiting and not self._is_behind:
                 self._hold(follower)
             self._waiting.add(event.id)
             self._errands.begin(event.id, partial(self._answer, event, begins=begins))
