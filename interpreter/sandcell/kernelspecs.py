@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from sandcell_container.errors import SandcellError
+from sandcell_container.guest.files import ListPlan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,11 +89,11 @@ class KernelSpecs:
 
     async def _names_in(self, folder: str) -> list[str]:
         try:
-            entries = await self._files.list(folder)
+            page = await self._files.list(folder, ListPlan())
         except SandcellError as problem:
             log.debug("no kernelspecs folder=%s code=%s", folder, problem.code)
             return []
-        return [each.name.lower() for each in entries if _NAME.fullmatch(each.name.lower())][:_MOST_SPECS]
+        return [each.name.lower() for each in page.files if _NAME.fullmatch(each.name.lower())][:_MOST_SPECS]
 
     async def _read(self, folder: str, name: str) -> KernelSpec | None:
         path = f"{folder}/{name}"
@@ -103,7 +104,7 @@ class KernelSpecs:
             return None
         try:
             text = bytearray()
-            async for chunk in file.chunks:
+            async for chunk in file.chunks():
                 text += chunk
                 if len(text) > _MOST_BYTES:
                     return None
