@@ -116,7 +116,8 @@ class Kernel:
 
     def send(self, channel: Channel, message: Message) -> None:
         """Send a message. Raises Conflict (BUSY) when the kernel reads nothing any more."""
-        self._dialect.tell(channel, message)
+        for before in self._dialect.tell(channel, message):
+            self._channels.send(*before)
         self._channels.send(channel, message)
 
     @property

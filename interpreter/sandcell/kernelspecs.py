@@ -82,18 +82,18 @@ class KernelSpecs:
         found: dict[str, KernelSpec] = {}
         for folder in self._folders:
             for name in await self._names_in(folder):
-                spec = await self._read(folder, name) if name not in found else None
+                spec = await self._read(folder, name) if name.lower() not in found else None
                 if spec is not None:
-                    found[name] = spec
+                    found[spec.name] = spec
         return list(found.values())
 
     async def _names_in(self, folder: str) -> list[str]:
         try:
-            page = await self._files.list(folder, ListPlan())
+            page = await self._files.list(folder, ListPlan(limit=_MOST_SPECS))
         except SandcellError as problem:
             log.debug("no kernelspecs folder=%s code=%s", folder, problem.code)
             return []
-        return [each.name.lower() for each in page.files if _NAME.fullmatch(each.name.lower())][:_MOST_SPECS]
+        return [each.name for each in page.files if _NAME.fullmatch(each.name.lower())]
 
     async def _read(self, folder: str, name: str) -> KernelSpec | None:
         path = f"{folder}/{name}"
@@ -110,7 +110,7 @@ class KernelSpecs:
                     return None
         finally:
             await file.aclose()
-        return parse_kernelspec(name, bytes(text), folder=path)
+        return parse_kernelspec(name.lower(), bytes(text), folder=path)
 
 
 def parse_kernelspec(name: str, text: bytes, *, folder: str = "") -> KernelSpec | None:

@@ -167,7 +167,8 @@ class ShellKernel:
         self._count += 1
         code = take_text(content_of(message), "code")
         extras = take_object(metadata_of(message), "sandcell")
-        order = CommandOrder(text=code, cwd=take_text(extras, "cwd") or None, env=take_object(extras, "env"))
+        env = {**take_object(extras, "env"), **_lead_to_tools(take_object(extras, "tools"))}
+        order = CommandOrder(text=code, cwd=take_text(extras, "cwd") or None, env=env)
         try:
             command = self._command = self._session.run(order)
         except SandcellError as problem:
@@ -273,6 +274,11 @@ class ShellKernel:
     def _publish(self, message: Message, msg_type: str, content: dict[str, Any]) -> None:
         answer = new_message(msg_type, content, session=_SESSION, parent=message.header)
         self._observer.on_message("iopub", answer)
+
+
+def _lead_to_tools(told: dict[str, Any]) -> dict[str, str]:
+    """Return what `sandcell-tool` looks for, of a run that has host tools. Source: docs/protocol.md."""
+    return {"SANDCELL_TOOLS": f"{told['address']}:{told['secret']}"} if told else {}
 
 
 class _Screen:

@@ -57,10 +57,60 @@
   // begins with is loaded now.
   void [setTimeout, setInterval, queueMicrotask, AbortSignal];
 
+  class ToolError extends Error {
+    constructor(name, message, tool) {
+      super(message);
+      this.name = name;
+      this.tool = tool;
+    }
+  }
+
+  const unreachable = (problem, tool) => {
+    throw new ToolError("ToolUnavailable", `the host tools cannot be reached: ${problem.message}`, tool);
+  };
+
+  async function readAll(connection) {
+    const chunks = [];
+    for await (const chunk of connection.readable) chunks.push(chunk);
+    return new Uint8Array(await new Blob(chunks).arrayBuffer());
+  }
+
+  // One request on a connection of its own, whose end is its end. Source: docs/protocol.md, "Host tools".
+  async function exchange(verb, name, args) {
+    if (link === null) throw new ToolError("ToolUnavailable", "no host tools were given to this run", name);
+    const body = args === undefined ? "" : JSON.stringify(args);
+    const size = new TextEncoder().encode(body).length;
+    const head = JSON.stringify({ secret: link.secret, verb, name, size });
+    const place = { transport: "unix", path: `\0${link.address}` };
+    const connection = await Deno.connect(place).catch((problem) => unreachable(problem, name));
+    const writer = connection.writable.getWriter();
+    await writer.write(new TextEncoder().encode(`${head}\n${body}`)).catch(() => {}); // refused before it was read: the answer says why
+    const answer = await readAll(connection).catch((problem) => unreachable(problem, name));
+    const end = answer.indexOf(10);
+    if (end < 0) unreachable(new Error("the connection ended"), name);
+    const told = JSON.parse(new TextDecoder().decode(answer.subarray(end + 1)));
+    if (JSON.parse(new TextDecoder().decode(answer.subarray(0, end))).ok) return told;
+    throw new ToolError(told.name, told.message, name);
+  }
+
+  let link = null;
+  const tools = new Proxy({}, {
+    get(_, name) {
+      if (typeof name !== "string" || name === "then") return undefined;
+      if (name === "list") return () => exchange("list", "");
+      return (args = {}) => exchange("call", name, args);
+    },
+  });
+  Object.defineProperty(globalThis, "tools", { value: tools, writable: true, configurable: true });
+
   const say = (token, more) => broadcast("sandcell_settled", { token, ...more });
 
   Object.defineProperty(Deno.jupyter, Symbol.for("sandcell"), {
     value: {
+      // The way to the tools of the run that comes next.
+      link(address, secret) {
+        link = { address, secret };
+      },
       // All that a run has shown stands before this in the kernel's queue.
       settle(token) {
         const result = last;

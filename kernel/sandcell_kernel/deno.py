@@ -48,11 +48,13 @@ class DenoDialect:
         self._language = language
         self._run: _Run | None = None
 
-    def tell(self, channel: Channel, message: Message) -> None:
+    def tell(self, channel: Channel, message: Message) -> list[ChannelMessage]:
         if message.msg_type == "execute_request":
             self._run = _Run(message)
-        elif message.msg_type == "interrupt_request" and self._run is not None:
+            return _lead_to_tools(message)
+        if message.msg_type == "interrupt_request" and self._run is not None:
             self._run.interrupted = True
+        return []
 
     def hear(self, channel: Channel, message: Message) -> Heard:
         run = self._run
@@ -223,10 +225,25 @@ def _idle_after(reply: Message) -> ChannelMessage:
     )
 
 
+def _lead_to_tools(request: Message) -> list[ChannelMessage]:
+    """Return what tells the kernel of the host tools of a run that has some."""
+    told = _extras_of(request).get("tools")
+    if not isinstance(told, dict):
+        return []
+    known = cast("dict[str, Any]", told)
+    place = ", ".join(json.dumps(str(known.get(name, ""))) for name in ("address", "secret"))
+    content = {"code": f"{_OURS}.link({place})", "silent": True, "store_history": False, "allow_stdin": False}
+    return [ChannelMessage("shell", new_message("execute_request", content, session=_SESSION))]
+
+
 def _wants_value(request: Message) -> bool:
+    wanted = _extras_of(request).get("want")
+    return isinstance(wanted, list) and "value" in wanted
+
+
+def _extras_of(request: Message) -> dict[str, Any]:
     try:
         extras = request.meta().get("sandcell")
     except BadMessage:
-        return False
-    wanted = cast("dict[str, Any]", extras).get("want") if isinstance(extras, dict) else None
-    return isinstance(wanted, list) and "value" in wanted
+        return {}
+    return cast("dict[str, Any]", extras) if isinstance(extras, dict) else {}

@@ -33,8 +33,8 @@ class Dialect(Protocol):
         """The code that the kernel has to run before any other, "" for none."""
         ...
 
-    def tell(self, channel: Channel, message: Message) -> None:
-        """Note a message that is about to be sent to the kernel."""
+    def tell(self, channel: Channel, message: Message) -> list[ChannelMessage]:
+        """Note a message that is about to be sent to the kernel; returns what has to be sent before it."""
         ...
 
     def hear(self, channel: Channel, message: Message) -> Heard:
@@ -47,8 +47,9 @@ class Plain:
 
     greeting = ""
 
-    def tell(self, channel: Channel, message: Message) -> None:
+    def tell(self, channel: Channel, message: Message) -> list[ChannelMessage]:
         """Nothing has to be known of what is sent."""
+        return []
 
     def hear(self, channel: Channel, message: Message) -> Heard:
         return Heard([ChannelMessage(channel, message)], [])
@@ -66,8 +67,9 @@ class RDialect:
     def __init__(self) -> None:
         self._held: list[Message] = []  # a value that may be the last one, and the plots that came after it
 
-    def tell(self, channel: Channel, message: Message) -> None:
+    def tell(self, channel: Channel, message: Message) -> list[ChannelMessage]:
         """Nothing has to be known of what is sent."""
+        return []
 
     def hear(self, channel: Channel, message: Message) -> Heard:
         if message.msg_type == "execute_reply":

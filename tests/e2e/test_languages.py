@@ -385,6 +385,42 @@ def test_a_sandbox_says_whose_kernel_runs_the_code(sandbox: Sandbox) -> None:
     context.delete()
 
 
+# host tools
+
+
+def divide(a: float, b: float) -> float:
+    """Divide."""
+    return a / b
+
+
+@pytest.mark.parametrize("language", ["javascript", "typescript"])
+def test_host_tools_are_called_from_javascript(sandbox: Sandbox, language: str) -> None:
+    code = """
+        const quotients = await Promise.all([1, 2].map((a) => tools.divide({ a, b: 4 })));
+        const [first] = await tools.list();
+        let problem = null;
+        try { await tools.divide({ a: 1, b: 0 }) } catch (error) { problem = `${error.name}: ${error.message}` }
+        let wrong = null;
+        try { await tools.multiply({}) } catch (error) { wrong = error.name }
+        [quotients, first.name, problem, wrong]
+    """
+    run = sandbox.run_code(code, language=language, tools=[divide])
+    assert run.error is None
+    assert run.value == [[0.25, 0.5], "divide", "ZeroDivisionError: float division by zero", "UnknownTool"]
+    assert [call.name for call in run.tool_calls][:3] == ["divide"] * 3
+    without = sandbox.run_code("await tools.divide({ a: 1, b: 1 })", language=language)
+    assert without.error is not None
+    assert without.error.name == "ToolUnavailable"
+
+
+def test_host_tools_are_called_from_bash(sandbox: Sandbox) -> None:
+    code = """PATH=$PATH:/run/sandcell/runtime/toolkit; sandcell-tool divide '{"a": 1, "b": 4}'"""
+    run = sandbox.run_code(code, language="bash", tools=[divide])
+    assert (run.stdout, run.error) == ("0.25\n", None)
+    assert [call.name for call in run.tool_calls] == ["divide"]
+    assert sandbox.run_code("echo $SANDCELL_TOOLS", language="bash").stdout == "\n"
+
+
 # bash
 
 

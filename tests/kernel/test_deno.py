@@ -158,6 +158,17 @@ def test_a_run_ends_though_its_code_broke_the_mark() -> None:
     assert kernel.kinds == ["execute_reply", "status"]
 
 
+def test_a_run_with_tools_is_led_to_them_first() -> None:
+    tools = {"address": "@a", "secret": 's"'}
+    request = new_message(
+        "execute_request", {"code": "1"}, session="s", metadata={"sandcell": {"tools": tools}}
+    )
+    ((channel, before),) = DenoDialect("typescript").tell("shell", request)
+    assert (channel, before.msg_type) == ("shell", "execute_request")
+    assert before.msg_id != request.msg_id
+    assert before.body()["code"].endswith('.link("@a", "s\\"")')
+
+
 def test_what_belongs_to_others_goes_through() -> None:
     kernel = Kernel()
     other = new_message("complete_reply", {}, session="deno", parent=new_message("x", {}, session="s").header)
