@@ -414,7 +414,7 @@ def test_host_tools_are_called_from_javascript(sandbox: Sandbox, language: str) 
 
 
 def test_host_tools_are_called_from_bash(sandbox: Sandbox) -> None:
-    code = """PATH=$PATH:/run/sandcell/runtime/toolkit; sandcell-tool divide '{"a": 1, "b": 4}'"""
+    code = """sandcell-tool divide '{"a": 1, "b": 4}'"""
     run = sandbox.run_code(code, language="bash", tools=[divide])
     assert (run.stdout, run.error) == ("0.25\n", None)
     assert [call.name for call in run.tool_calls] == ["divide"]
