@@ -23,16 +23,19 @@ _FILTER = "/opt/sandcell/filter"  # a seccomp program; empty for a machine of wh
 _SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 38, 22, 2
 _BACKLOG = 128
+_RELAYED = "relayed"  # there, the guest is reached through the daemon
+_SOCKET_INSIDE = "/var/lib/sandcell/guest.sock"
 _NAMES = {"mnt": "mount"}  # what others call it than the system
 
 
 class HostFiles(NamedTuple):
-    """Descriptors of what the host's folder gives and gets."""
+    """Descriptors of what the host's folder gives and gets. `is_inside`: the socket is not there, but the guest's own."""
 
     boot: int
     listener: int
     log: int
     memo: int
+    is_inside: bool
 
 
 def main() -> NoReturn:
@@ -43,7 +46,7 @@ def main() -> NoReturn:
     guest_end, spawner_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if os.fork() == 0:
         become_guest(files, guest_end.detach())
-    os.write(1, b"listening\n")  # what the engine waits for
+    os.write(1, b"listening inside\n" if files.is_inside else b"listening\n")  # what the engine waits for
     become_spawner(spawner_end.detach())
 
 
@@ -67,11 +70,13 @@ def open_host_files(folder: str) -> HostFiles:
     try:
         os.fchdir(handle)
         log, memo = _append_to("guest.log"), _append_to("memo")
-        return HostFiles(_copy_of("boot.json"), _listen_on("guest.sock"), log, memo)
+        boot, listener = _copy_of("boot.json"), _listen_there("guest.sock")
     finally:
         os.seteuid(0)
         os.chdir("/")
         os.close(handle)
+    is_inside = listener is None
+    return HostFiles(boot, _listen_inside() if listener is None else listener, log, memo, is_inside)
 
 
 def complete_boot(files: HostFiles) -> None:
@@ -163,6 +168,27 @@ def _fill(file: int, text: bytes) -> None:
     os.ftruncate(file, 0)
     os.pwrite(file, text, 0)
     os.lseek(file, 0, os.SEEK_SET)
+
+
+def _listen_there(name: str) -> int | None:
+    """Listen in the host's folder; None where that cannot be, or is of no use, as in a folder of another kernel's."""
+    if os.path.lexists(_RELAYED):
+        return None
+    try:
+        return _listen_on(name)
+    except OSError:
+        return None
+
+
+def _listen_inside() -> int:
+    """Listen where the guest alone can go."""
+    os.setegid(pwd.getpwnam("guest").pw_gid)
+    os.seteuid(pwd.getpwnam("guest").pw_uid)
+    try:
+        return _listen_on(_SOCKET_INSIDE)
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
 
 
 def _listen_on(name: str) -> int:

@@ -42,6 +42,9 @@ class Config:
     detach_keys: str = (
         "ctrl-p,ctrl-q"  # leave a terminal of `sandcell shell` without ending it; "none": nothing does
     )
+    # how guests of containers are reached: by a socket in a shared folder, "auto" or through the daemon where that
+    # cannot work, "always" through the daemon
+    relay: str = "auto"
     pull: str = "missing"  # images of other people's are fetched: missing, always, never
     build_network: str | None = None  # of image builds, as the daemon calls it; None: its default
     build_ca_bundle: str | None = None  # a file of certificates that pip trusts in image builds

@@ -160,3 +160,8 @@ def test_what_files_stand_on_does_not_change(fields: dict[str, Any]) -> None:
     with pytest.raises(SandcellError) as refused:
         change_of(SPEC, replace(SPEC, **fields), engine="docker")
     assert refused.value.code is ErrorCode.UNSUPPORTED
+
+
+def test_docker_desktop_is_told_by_its_name() -> None:
+    assert not msgspec.convert({"OperatingSystem": "Docker Desktop"}, Facts).shares_kernel
+    assert msgspec.convert({"OperatingSystem": "Debian GNU/Linux 12 (bookworm)"}, Facts).shares_kernel

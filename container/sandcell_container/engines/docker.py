@@ -39,6 +39,7 @@ from sandcell_container.engines.docker_image import find_image
 from sandcell_container.engines.docker_life import Life, remove_all
 from sandcell_container.engines.docker_options import check_spec
 from sandcell_container.engines.docker_snapshot import list_snapshots, remove_snapshot, take_snapshot
+from sandcell_container.engines.docker_start import open_relay
 from sandcell_container.engines.docker_stats import read_stats
 from sandcell_container.engines.docker_table import Found, look
 from sandcell_container.engines.docker_update import Change, change_of, update_running
@@ -210,6 +211,8 @@ class DockerEngine(PartialEngine):
             image, told = image_for(daemon, client, spec, self._workshop)
             deadline = time.monotonic() + spec.start_timeout  # what is built for it takes its own time
             folder.create()
+            if self._settings.relay or not life.facts.shares_kernel:
+                folder.note_relayed()
             held.enter_context(folder.locked())
             with ExitStack() as undo:
                 undo.callback(self._undo, life)
@@ -325,6 +328,7 @@ def _start(life: Life, kept: Kept) -> Record:
     if container.status == "paused":
         container.unpause()
     if container.status in ("running", "paused"):
+        open_relay(container, life.folder)
         return replace(kept.record, status="running", end=None)
     if not kept.keeps_files:  # it is dead, only nobody has looked yet
         life.bury(container)

@@ -50,6 +50,12 @@ class Facts(msgspec.Struct, frozen=True):
     pids_limit: bool = msgspec.field(name="PidsLimit", default=False)
     default_runtime: str = msgspec.field(name="DefaultRuntime", default="")
     runtimes: dict[str, Any] = msgspec.field(name="Runtimes", default_factory=dict[str, Any])
+    system: str = msgspec.field(name="OperatingSystem", default="")
+
+    @property
+    def shares_kernel(self) -> bool:
+        """Whether its containers may run on this kernel; Docker Desktop has a machine of its own for them, everywhere."""
+        return self.system != "Docker Desktop"
 
 
 class Daemon(NamedTuple):

@@ -6,6 +6,8 @@
         guest.sock         the guest's, bound by the container
         guest.log          its last words
         memo               what it wants to be known after its end
+        relayed            there, where its socket is not the guest's but a relay's, see `docker_relay`
+        relay.log          that one's words
     STATE/.ended/ID        how a sandbox ended that is no more, for ten minutes
 
 Whether a sandbox is there and runs, its container's labels and state tell; a folder that is neither locked nor a
@@ -176,6 +178,14 @@ class Folder:
     @property
     def socket(self) -> str:
         return str(self.path / "guest.sock")
+
+    @property
+    def is_relayed(self) -> bool:
+        return (self.path / "relayed").exists()
+
+    def note_relayed(self) -> None:
+        """Have the guest listen inside of its container from its next start on."""
+        self._write("relayed", b"")
 
     def note_start(self, number: int) -> None:
         """Begin the memo of a start."""

@@ -25,7 +25,8 @@ class ImageSettings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
     """`state` is the folder where sandboxes of this machine are recorded. A root host program gives each sandbox one of
-    `uid_count` uids from `first_uid` on. `guest_settings` goes to the guest as `GuestBoot.settings`."""
+    `uid_count` uids from `first_uid` on. `guest_settings` goes to the guest as `GuestBoot.settings`.
+    `relay`: the guests of containers are reached through their daemon, also where that need not be."""
 
     state: Path
     first_uid: int
@@ -33,3 +34,4 @@ class EngineSettings:
     guest: GuestCommand
     guest_settings: dict[str, str]
     images: ImageSettings = field(default_factory=ImageSettings)
+    relay: bool = False

@@ -32,11 +32,21 @@ __all__ = ["Creation", "Host", "OpenEngine", "engine_settings", "guest_command",
 
 T = TypeVar("T")
 
-_NOT_FOR_GUESTS = {"state_dir", "token", "url", "pull", "build_network", "build_ca_bundle", "build_index_url"}
+_NOT_FOR_GUESTS = {
+    "state_dir",
+    "token",
+    "url",
+    "relay",
+    "pull",
+    "build_network",
+    "build_ca_bundle",
+    "build_index_url",
+}
 
 _PAUSE_S = 0.02
 
 PULL = ("missing", "always", "never")
+RELAY = ("auto", "always")
 ENGINES = ("local", "process", "docker", "podman")  # the cheapest to ask first
 
 
@@ -191,17 +201,13 @@ def engine_settings(config: Config, guest: GuestCommand, guest_settings: dict[st
     """Return what engines are told by a program with this configuration.
 
     Raises:
-        InvalidRequest (INVALID_ARGUMENT): the CA bundle cannot be read; there is no such `pull`.
+        InvalidRequest (INVALID_ARGUMENT): the CA bundle cannot be read; there is no such `pull` or `relay`.
     """
     from sandcell_container.engines.image_context import read_bundle
     from sandcell_container.engines.settings import EngineSettings, ImageSettings
 
-    if config.pull not in PULL:
-        raise error(
-            ErrorCode.INVALID_ARGUMENT,
-            f"pull={config.pull[:40]!r} is none of {', '.join(PULL)}",
-            hint="SANDCELL_PULL",
-        )
+    _check_choice("pull", config.pull, PULL)
+    _check_choice("relay", config.relay, RELAY)
     return EngineSettings(
         state=config.state_path,
         first_uid=config.first_uid,
@@ -214,7 +220,17 @@ def engine_settings(config: Config, guest: GuestCommand, guest_settings: dict[st
             ca_bundle=read_bundle(config.build_ca_bundle),
             index_url=config.build_index_url,
         ),
+        relay=config.relay == "always",
     )
+
+
+def _check_choice(name: str, given: str, choices: tuple[str, ...]) -> None:
+    if given not in choices:
+        raise error(
+            ErrorCode.INVALID_ARGUMENT,
+            f"{name}={given[:40]!r} is none of {', '.join(choices)}",
+            hint=f"SANDCELL_{name.upper()}",
+        )
 
 
 def guest_command() -> GuestCommand:
