@@ -58,6 +58,7 @@ _STDOUT = 1
 _PIECE = 2**16
 _MOST_CONNECTIONS = 256
 _BACKLOG = 128
+_CALL_S = 60  # of a request to the daemon
 _START_TIMEOUT = 20.0  # seconds, until it listens
 
 
@@ -131,8 +132,8 @@ class _Relay:
 
     def await_end(self) -> None:
         """Return when the container has ended, or the daemon is gone."""
-        with closing(self._client(None)) as client:
-            client.api.wait(self._container_id)
+        with closing(self._client()) as client:
+            client.api.wait(self._container_id)  # as long as it takes: its own timeout is none
 
     def accept(self, listener: socket.socket) -> NoReturn:
         """Take connections for ever; too many wait in the queue."""
@@ -147,7 +148,7 @@ class _Relay:
     def _serve(self, connection: socket.socket) -> None:
         """Carry one connection. Where it breaks, its client is told by its end, as by that of a guest."""
         try:
-            with connection, closing(self._client(60)) as client:
+            with connection, closing(self._client()) as client:
                 api: Any = client.api
                 argv = [*_INSIDE, _PROGRAM, SOCKET]
                 made = api.exec_create(self._container_id, argv, user=_USER, stdin=True)
@@ -166,10 +167,10 @@ class _Relay:
         finally:
             self._room.release()
 
-    def _client(self, timeout: int | None) -> docker.DockerClient:
+    def _client(self) -> docker.DockerClient:
         import docker
 
-        return docker.DockerClient(base_url=self._url, version=self._version, timeout=timeout)
+        return docker.DockerClient(base_url=self._url, version=self._version, timeout=_CALL_S)
 
 
 def _send_up(connection: socket.socket, inside: socket.socket) -> None:
