@@ -11,6 +11,7 @@ from bench.containers import open_container_rows
 from bench.contexts import open_context_rows
 from bench.harness import Outcome, measure, print_table, save
 from bench.life import open_life_rows
+from bench.results import open_result_rows
 from bench.rows import open_rows
 
 
@@ -21,7 +22,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="exit with 1 when a promise was missed")
     options = parser.parse_args()
     outcomes = list[Outcome]()
-    for open_some in (open_rows, open_command_rows, open_context_rows, open_life_rows, open_container_rows):
+    for open_some in (open_rows, open_result_rows, open_command_rows, open_context_rows, open_life_rows, open_container_rows):
         with open_some(options.engine) as rows:
             outcomes += [measure(row) for row in rows]
     print_table(outcomes)

@@ -20,9 +20,8 @@ from sandcell.chart import Axes, Axis, Chart, Series
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["PLOTLY_MIME", "chart_of_plotly"]
+__all__ = ["chart_of_plotly"]
 
-PLOTLY_MIME = "application/vnd.plotly.v1+json"
 MAX_POINTS = 1000
 MAX_GRID = 100
 MAX_SERIES = 100

@@ -10,18 +10,20 @@ import binascii
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from sandcell.chart import Chart, chart_from
 from sandcell.handle import Handle, left_out_of
-from sandcell.plotly_chart import PLOTLY_MIME, chart_of_plotly
-from sandcell.table import Table, table_from
 from sandcell_container.errors import ErrorCode, error
+
+if TYPE_CHECKING:
+    from sandcell.chart import Chart
+    from sandcell.table import Table
 
 __all__ = ["Handle", "Image", "Result"]
 
 DATA_MIME = "application/vnd.sandcell.data+json"
 CHART_MIME = "application/vnd.sandcell.chart+json"
+PLOTLY_MIME = "application/vnd.plotly.v1+json"
 
 # What each short name of a format is in a MIME bundle, the richest for a file first.
 FORMATS = {
@@ -123,14 +125,24 @@ class Result:
     @property
     def data(self) -> Table | None:
         """The table that was displayed, where the run asked for it: the first rows, with the shape of the whole."""
-        return table_from(self.mime[DATA_MIME]) if DATA_MIME in self.mime else None
+        if DATA_MIME not in self.mime:
+            return None
+        from sandcell.table import table_from  # like charts: who looks at none does not pay for it
+
+        return table_from(self.mime[DATA_MIME])
 
     @property
     def chart(self) -> Chart | None:
         """The chart that was displayed, as data, where the run asked for it: of matplotlib or plotly."""
         if CHART_MIME in self.mime:
+            from sandcell.chart import chart_from
+
             return chart_from(self.mime[CHART_MIME])
-        return chart_of_plotly(self.mime[PLOTLY_MIME]) if PLOTLY_MIME in self.mime else None
+        if PLOTLY_MIME in self.mime:
+            from sandcell.plotly_chart import chart_of_plotly
+
+            return chart_of_plotly(self.mime[PLOTLY_MIME])
+        return None
 
     def formats(self) -> list[str]:
         """Return what it has: short names such as "text", "png", "data" and "chart", and other MIME types as they are."""

@@ -27,6 +27,9 @@ _COST = 2  # bytes of the shortest item of a list, with its comma
 class Full(Exception):
     """The next value does not fit any more."""
 
+    def __init__(self) -> None:
+        super().__init__("it is too large")
+
 
 class Budget:
     """Bytes of JSON that may still be made."""
@@ -49,6 +52,11 @@ def cell_of(value: Any, budget: Budget, depth: int = 0) -> Any:
     Raises:
         Full: it does not fit. Whatever an object of the user's raises when it is looked at.
     """
+    kind = type(value)
+    if kind is float:  # as most are
+        return _float(value, budget)
+    if kind is str:
+        return safe_text(value, budget)
     budget.spend(_COST)
     match value:
         case None | bool():
@@ -76,7 +84,7 @@ def safe_text(text: str, budget: Budget) -> str:
         raise Full
     if not text.isascii():
         text = text.encode("utf-8", "backslashreplace").decode()
-    budget.spend(len(encode_basestring(text).encode()))
+    budget.spend(len(encode_basestring(text).encode()) + 1)
     return str(text)
 
 
@@ -90,7 +98,7 @@ def duration_text(value: datetime.timedelta) -> str:
 
 
 def _float(value: float, budget: Budget) -> float | str | None:
-    budget.spend(16)
+    budget.spend(18)
     if math.isfinite(value):
         return value
     return None if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

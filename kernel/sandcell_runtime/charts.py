@@ -10,11 +10,13 @@ Everything is bounded, and numbers that an axis shows as dates or names are date
 
 from __future__ import annotations
 
+import json
+import math
 import re
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from sandcell_runtime.cells import Budget, cell_of
+from sandcell_runtime.cells import Budget, Full, cell_of
 from sandcell_runtime.marks import Scale, plain_values, series_of
 
 if TYPE_CHECKING:
@@ -25,18 +27,37 @@ __all__ = ["CHART_MIME", "chart_of"]
 CHART_MIME = "application/vnd.sandcell.chart+json"
 MAX_AXES = 64
 MAX_TICKS = 100
+MAX_BYTES = 900_000  # of JSON, below what a result in line may have
+_ATTEMPTS = 4
 _MAX_TEXT = 1000
 _UNIT = re.compile(r"[(\[]([^()\[\]]{1,40})[)\]]\s*$")
 
 
 def chart_of(figure: Any) -> dict[str, Any]:
-    """Return the chart of a figure that has been drawn. Raises whatever matplotlib does."""
+    """Return the chart of a figure that has been drawn.
+
+    Raises:
+        Full: it is too large, even with fewer points. Whatever matplotlib does.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what it has to warn of, it did when it was drawn
         plots = [_axes(axes) for axes in _plots_of(figure)[:MAX_AXES]]
+    _fit(plots)
     title = figure.get_suptitle() or (plots[0]["title"] if len(plots) == 1 else None)
     kind = _common(plot["kind"] for plot in plots)
     return {"kind": kind, "title": _text(title), "library": "matplotlib", "axes": plots}
+
+
+def _fit(plots: list[dict[str, Any]]) -> None:
+    """Leave out points of all series, evenly, so that the whole is of a size that can be sent."""
+    for _ in range(_ATTEMPTS):
+        size = len(json.dumps(plots, ensure_ascii=False).encode())
+        if size <= MAX_BYTES:
+            return
+        step = math.ceil(size / MAX_BYTES) + 1
+        for series in (each for plot in plots for each in plot["series"]):
+            series["points"] = series["points"][::step]
+    raise Full
 
 
 def _plots_of(figure: Any) -> list[Any]:

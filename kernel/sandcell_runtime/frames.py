@@ -29,7 +29,7 @@ __all__ = ["DATA_MIME", "table_of"]
 DATA_MIME = "application/vnd.sandcell.data+json"
 MAX_ROWS = 1000
 MAX_COLUMNS = 1000
-MAX_CELLS = 100_000
+MAX_CELLS = 50_000
 MAX_BYTES = 900_000  # of JSON, below what a result in line may have
 
 _NUMPY_TYPES = {

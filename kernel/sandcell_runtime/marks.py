@@ -17,10 +17,13 @@ leave in `Axes.lines`, `patches`, `collections`, `images` and `containers`.
 
 from __future__ import annotations
 
+import datetime
 import importlib
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -54,20 +57,23 @@ class Scale:
 
     name: str
     labels: dict[float, str] = field(default_factory=dict[float, str])
-    dates: Any = None
+    moment: Callable[[float], datetime.datetime] | None = None
 
     @classmethod
     def of(cls, axis: Any) -> Scale:
         kind = type(_converter_of(axis)).__name__
+        frequency = getattr(axis.axes, "freq", None)
         if "Category" in kind:
             return cls("category", {at: str(label) for label, at in axis.units._mapping.items()})
         if "Date" in kind or "Time" in kind:
-            return cls("datetime", dates=importlib.import_module("matplotlib.dates"))
+            return cls("datetime", moment=importlib.import_module("matplotlib.dates").num2date)
+        if frequency is not None and axis is axis.axes.xaxis:
+            return cls("datetime", moment=partial(_start_of_period, frequency))
         return cls(axis.get_scale(), _names_of(axis))
 
     def read(self, values: Iterable[Any]) -> list[Any]:
         """Return places on the axis as what they stand for."""
-        if self.dates is not None:
+        if self.moment is not None:
             return [self._date(value) for value in values]
         if self.name == "category":
             return [self.labels.get(round(float(value), 6), value) for value in values]
@@ -75,18 +81,26 @@ class Scale:
 
     def label_of(self, place: float, reach: float) -> Any:
         """Return the name at a place, or the one within `reach` of it; the place itself where there is none."""
-        if self.dates is not None:
+        if self.moment is not None:
             return self._date(place)
         near = min(self.labels, key=lambda at: abs(at - place), default=None)
         return self.labels[near] if near is not None and abs(near - place) <= reach else place
 
     def _date(self, value: Any) -> Any:
-        if not isinstance(value, float | int) or not math.isfinite(value):
+        number = value.item() if is_a(value, "numpy", "number") else value
+        if self.moment is None or not isinstance(number, float | int) or not math.isfinite(number):
             return value  # it has been a date all the time
         try:
-            return self.dates.num2date(value).replace(tzinfo=None).isoformat()
+            return self.moment(number).replace(tzinfo=None).isoformat()
         except (ValueError, OverflowError):  # no date at all: an axis may reach anywhere
             return value
+
+
+def _start_of_period(frequency: Any, number: float) -> datetime.datetime:
+    """Return the beginning of a period, by whose number pandas draws a series of time."""
+    period = importlib.import_module("pandas").Period(ordinal=round(number), freq=frequency)
+    start: datetime.datetime = period.start_time.to_pydatetime()
+    return start
 
 
 def _converter_of(axis: Any) -> object:
@@ -150,14 +164,18 @@ def _name_of(artist: Any) -> str | None:
 
 def _lines(axes: Any, x: Scale, y: Scale, taken: set[Any]) -> Iterator[dict[str, Any]]:
     errors = _error_bars(axes)
+    has_bars = any(is_a(each, "matplotlib.container", "BarContainer") for each in axes.containers)
+    legend = {line.get_color(): _name_of(line) for line in axes.lines if not len(line.get_xdata())}
     for line in axes.lines:
-        if line in taken or line in errors or line.get_transform() != axes.transData:
-            continue  # of a box, of an error bar, or across the plot at one value
-        marks_only = line.get_linestyle() in ("None", "", " ")
-        xs, ys = _thinned(line.get_xdata(orig=True)), _thinned(line.get_ydata(orig=True))
-        name = _name_of(line) or errors_name(axes, line)
-        series = _pairs("scatter" if marks_only else "line", name, x.read(xs), y.read(ys))
-        yield {**series, "total": len(line.get_xdata(orig=True))}
+        xs, ys = line.get_xdata(orig=True), line.get_ydata(orig=True)
+        if line in taken or line in errors or line.get_transform() != axes.transData or not len(xs):
+            continue  # of a box, of an error bar, across the plot at one value, or only in the legend
+        name = _name_of(line) or errors_name(axes, line) or legend.get(line.get_color())
+        if has_bars and len(xs) == 2 and name is None:
+            continue  # seaborn's error bars
+        kind = "scatter" if line.get_linestyle() in ("None", "", " ") else "line"
+        series = _pairs(kind, name, x.read(_thinned(xs)), y.read(_thinned(ys)))
+        yield {**series, "total": len(xs)}
 
 
 def _error_bars(axes: Any) -> set[Any]:
@@ -244,6 +262,8 @@ def _scatters(axes: Any, x: Scale, y: Scale) -> Iterator[dict[str, Any]]:
     for marks in axes.collections:
         if is_a(marks, "matplotlib.collections", "PathCollection"):
             offsets = marks.get_offsets()
+            if not len(offsets):
+                continue  # only in the legend
             few = _thinned(offsets)
             series = _pairs(
                 "scatter", _name_of(marks), x.read(few[:, 0].tolist()), y.read(few[:, 1].tolist())

@@ -6,10 +6,11 @@ import datetime
 import io
 import json
 import warnings
-from typing import Any
+from typing import Any, cast
 
 import matplotlib
 import numpy
+import pandas
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -209,6 +210,29 @@ def test_what_is_not_known_is_other_and_what_is_large_is_thinned() -> None:
     figure, ax = plot()
     ax.imshow(numpy.zeros((2000, 1000)))
     assert len(only(figure)[1].points) == 100
+
+
+def test_a_chart_of_many_series_is_thinned_as_a_whole() -> None:
+    figure, ax = plot(figsize=(1, 1))
+    for _ in range(60):
+        ax.plot(numpy.random.default_rng(0).random(2000))
+    chart = read(figure)
+    assert len(chart.series) == 60
+    assert {len(series.points) for series in chart.series} < set(range(100, 1000))
+    assert {series.total for series in chart.series} == {2000}
+
+
+def test_series_of_time_as_pandas_draws_them() -> None:
+    figure, ax = plot()
+    days = pandas.date_range("2020-02-28", periods=3)
+    cast("Any", pandas.Series([1, 2, 3], index=days, name="s")).plot(ax=ax, legend=True)
+    axes, series = only(figure)
+    assert (axes.x.scale, series.name) == ("datetime", "s")
+    assert series.points == [
+        ["2020-02-28T00:00:00", 1],
+        ["2020-02-29T00:00:00", 2],
+        ["2020-03-01T00:00:00", 3],
+    ]
 
 
 def test_a_chart_does_not_change_the_figure() -> None:
