@@ -15,6 +15,7 @@ from sandcell.environment import merge_env
 from sandcell.execution import ExecutionMachine
 from sandcell.executions import Execution, Executions
 from sandcell.kernel import Doom
+from sandcell.languages import language_for
 from sandcell.life import ProcessMaker, Workshop
 from sandcell.memory import check_memory, warnings_of
 from sandcell.questions import Questions
@@ -132,14 +133,16 @@ class Context:
         self._dispatcher.enqueue(run, queue_timeout=execution.request.queue_timeout)
 
     def send(self, channel: Channel, message: Message, listener: RunListener) -> None:
-        """Send anything but an execute_request, without waiting for runs; what answers it goes to `listener`.
+        """Send anything but a run, without waiting for runs; what answers it goes to `listener`.
+
+        An execute_request for a subshell is none: it has its own thread in the kernel, and no place in the queue.
 
         Raises:
-            InvalidRequest (INVALID_ARGUMENT): it is an execute_request.
+            InvalidRequest (INVALID_ARGUMENT): it is an execute_request for the main shell.
             Gone (LOST): the context was deleted.
             Conflict (BUSY), Limited (QUOTA_EXCEEDED): the kernel does not get round to answering.
         """
-        if message.msg_type == "execute_request":
+        if message.msg_type == "execute_request" and message.head.subshell_id is None:
             raise error(ErrorCode.INVALID_ARGUMENT, "runs are submitted, so that they wait for their turn")
         self._check_alive()
         self._dispatcher.ask(channel, message, listener)
@@ -384,6 +387,28 @@ class Contexts:
                 details={"kind": "context", "id": context_id[:80]},
             )
         return context
+
+    async def get_or_create(self, context_id: str, language: str | None) -> Context:
+        """Return the context of this id, made where there is none: of `language`, of the language that the id names, or
+        of Python.
+
+        Raises as `create`, and:
+            InvalidRequest (INVALID_ARGUMENT): there is one, and it speaks another language.
+        """
+        known = self._contexts.get(context_id)
+        if known is None:
+            made = language or language_for(context_id)
+            return await self.create(CreateContext(id=context_id, language=made, cwd=self._workdir))
+        if language is not None:
+            await self.speakers.learn(language)
+        if language is not None and self.speakers.language(language).name != known.language:
+            raise error(
+                ErrorCode.INVALID_ARGUMENT,
+                f"the context {context_id} speaks {known.language}",
+                hint="leave out the language, or choose another name",
+            )
+        await known.ready()
+        return known
 
     def list(self) -> list[Context]:
         return list(self._contexts.values())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import UnsetType
 
+from sandcell.activity import Deed
 from sandcell.api import CreateExecution, ExecutionInfo
 from sandcell.environment import check_env
 from sandcell.events import Ended, Failed, Started, encode
@@ -181,6 +182,7 @@ class Executions:
         spill_dir: str | None = None,
         tools: ToolRoom | None = None,
         results_dir: str | None = None,
+        on_begin: Callable[[Deed], None] = lambda _: None,
     ) -> None:
         self._tools = tools
         self._contexts = contexts
@@ -189,6 +191,7 @@ class Executions:
         self._workdir = workdir
         self._default_timeout = default_timeout
         self._results_dir = results_dir
+        self._on_begin = on_begin
         self._limits = JournalLimits(
             memory=config.journal_memory,
             head=int(config.journal_memory * _HEAD_SHARE),
@@ -275,6 +278,7 @@ class Executions:
             on_over=self._keep,
         )
         self._records[execution_id] = execution
+        self._on_begin(_deed_of(execution))
         return execution
 
     def get(self, execution_id: str) -> Execution:
@@ -365,6 +369,19 @@ class Executions:
         }
         metadata = {"sandcell": extras} if extras else None
         return new_message("execute_request", content, session=_SESSION, metadata=metadata)
+
+
+def _deed_of(execution: Execution) -> Deed:
+    return Deed(
+        kind="run",
+        id=execution.id,
+        who=execution.origin,
+        where=execution.context_id,
+        language=execution.request.language,
+        code=execution.request.code,
+        at=time.time(),
+        journal=execution.journal,
+    )
 
 
 def _check_seconds(seconds: float | None, name: str) -> float | None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from sandcell_container.errors import SandcellError
 
-__all__ = ["LANGUAGES", "Feature", "Language", "named", "own_context_of", "unknown_language"]
+__all__ = ["LANGUAGES", "Feature", "Language", "language_for", "named", "own_context_of", "unknown_language"]
 
 # surroundings: a folder and variables of one run. objects: push and pull. memory: a limit of one context.
 Feature = Literal["complete", "inspect", "memory", "objects", "surroundings", "tickets", "variables"]
@@ -82,6 +82,11 @@ def named(name: str) -> Language | None:
 def own_context_of(name: str) -> str:
     """Return the id of a sandbox's own context for the language of this name, which may be one that is not known here."""
     return (named(name) or Language(name=name.strip().lower())).own_context
+
+
+def language_for(context_id: str) -> str:
+    """Return the language of a context of this name where nobody says: the one that it is the name of, else Python."""
+    return (named(context_id) or LANGUAGES[0]).name
 
 
 def unknown_language(name: str, there: Iterable[str]) -> SandcellError:

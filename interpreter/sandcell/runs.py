@@ -264,6 +264,10 @@ class Request:
             self._owed.discard(kind)
         self._listener.on_message(channel, message)
 
+    def tell(self, channel: Channel, message: Message) -> None:
+        """Hand its asker a message that is no answer."""
+        self._listener.on_message(channel, message)
+
     def answer(self, problem: str) -> None:
         """Answer in the kernel's place that it did not."""
         content: dict[str, Any] = {
@@ -295,13 +299,20 @@ class Routes:
         self._asked: dict[str, list[Run | Request]] = {}  # by msg_id, what is open and what may still be late
         self._open: dict[Run | Request, None] = {}
         self._late: deque[Run | Request] = deque()
+        self._debugging: Request | None = None
 
     def open(self, asked: Run | Request) -> None:
         self._asked.setdefault(asked.message.msg_id, []).append(asked)
         self._open[asked] = None
+        if isinstance(asked, Request) and asked.message.msg_type == "debug_request":
+            self._debugging = asked
 
     def deliver(self, channel: Channel, message: Message) -> Run | Request | None:
         """Hand a message to who asked, and return that; what answers nobody's request is dropped. Raises BadMessage."""
+        if message.msg_type == "debug_event" and self._debugging is not None:
+            # Its parent is whatever the kernel served last; who has to know is who debugs.
+            self._debugging.tell(channel, message)
+            return None
         asked = self._who_asked(message.parent) if message.parent is not None else None
         if asked is not None:
             asked.receive(channel, message)

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Answers", "Problem", "describe_kernel", "reply_type"]
 
+_DEBUGGER = "debugger"
+_RELAYED = (_DEBUGGER, "kernel subshells")
+
 # What a front end is told of the language while there is no kernel to ask.
 _PYTHON = {
     "name": "python",
@@ -54,10 +57,12 @@ def reply_type(request_type: str) -> str:
 def describe_kernel(version: str, inner: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the content of our kernel_info_reply; `inner` is that of the context's kernel, None where there is none.
 
-    5.5 asks for iopub_welcome, kernel_info on control and `supported_features`. Nothing is in the latter:
-    neither subshells nor the debugger are relayed. `debugger` is for front ends before 5.5.
+    5.5 asks for iopub_welcome, kernel_info on control and `supported_features`: of what the kernel announces, what is
+    relayed. `debugger` is for front ends before 5.5.
     """
     known = inner or {}
+    announced = known.get("supported_features")
+    features = [each for each in _RELAYED if isinstance(announced, list) and each in announced]
     return {
         "status": "ok",
         "protocol_version": PROTOCOL_VERSION,
@@ -66,8 +71,8 @@ def describe_kernel(version: str, inner: Mapping[str, Any] | None = None) -> dic
         "language_info": known.get("language_info") or _PYTHON,
         "banner": f"Sandcell {version}: code runs in a sandbox\n{known.get('banner', '')}",
         "help_links": known.get("help_links", []),
-        "supported_features": [],
-        "debugger": False,
+        "supported_features": features,
+        "debugger": _DEBUGGER in features,
     }
 
 
@@ -105,6 +110,26 @@ class Answers:
 
     def stream(self, request: Message, name: Literal["stdout", "stderr"], text: str) -> ChannelMessage:
         return self._iopub("stream", request.header, {"name": name, "text": text})
+
+    def display(
+        self,
+        request: Message,
+        data: dict[str, Any],
+        *,
+        display_id: str | None = None,
+        is_update: bool = False,
+    ) -> ChannelMessage:
+        """Something to see, by MIME type. What has a `display_id` may be replaced later by an update with the same."""
+        kind = "update_display_data" if is_update else "display_data"
+        transient = {"display_id": display_id} if display_id is not None else {}
+        content = {"data": data, "metadata": {}, "transient": transient}
+        return self._iopub(kind, request.header, content)
+
+    def input_request(self, request: Message, prompt: str, *, password: bool) -> ChannelMessage:
+        content = {"prompt": prompt, "password": password}
+        return ChannelMessage(
+            "stdin", new_message("input_request", content, session=self._session, parent=request.header)
+        )
 
     def execute_input(self, request: Message, code: str, count: int) -> ChannelMessage:
         return self._iopub("execute_input", request.header, {"code": code, "execution_count": count})

@@ -2,19 +2,51 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from sandcell_container.errors import SandcellError
 from sandcell_container.ids import check_id
+from sandcell_kernel.magics import Magic, Option, Verb, describe_magic, magic_named, usage_of
 
-__all__ = ["Cell", "PythonCell", "ShellCell", "WrongCell", "read_cell"]
+__all__ = [
+    "Cell",
+    "ContextCell",
+    "ExecCell",
+    "HelpCell",
+    "LineCell",
+    "LineOrder",
+    "ProcessCell",
+    "PythonCell",
+    "ShellCell",
+    "Work",
+    "WrongCell",
+    "read_cell",
+]
 
 _DEFAULT_SESSION = "shell"
+_BLANK = "\r\n \t"
+_HELP = re.compile(r"(\?{0,2})(%{1,2}\w+)\s*(\?{0,2})")
 
 
 @dataclass(frozen=True, slots=True)
 class PythonCell:
-    """A cell for the front's context, which gets the request untouched."""
+    """A cell for the front's own context, which gets the request untouched."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContextCell:
+    """A cell for the context `context_id`, made where there is none: of `language`, None for what its name says.
+
+    `code` is what follows the first line, and begins at the character `offset` of the cell.
+    """
+
+    context_id: str
+    language: str | None
+    code: str
+    offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,30 +58,194 @@ class ShellCell:
 
 
 @dataclass(frozen=True, slots=True)
+class ExecCell:
+    """One command without a session."""
+
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessCell:
+    """A process to start, with a new id where none is named; `is_detached`: its output is not shown."""
+
+    process_id: str | None
+    code: str
+    is_detached: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LineOrder:
+    """One line magic: what to do, with what. `verb` is "" for a magic that has none."""
+
+    magic: str
+    verb: str
+    operands: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(
+        default_factory=dict[str, str], hash=False
+    )  # by name, with dashes; "" where it has no value
+
+    def number(self, option: str) -> float | None:
+        """Return the number that stands behind an option, None where it is not given."""
+        text = self.options.get(option)
+        return None if text is None else float(text)
+
+
+@dataclass(frozen=True, slots=True)
+class LineCell:
+    """Line magics of ours and nothing else, to be done one after another."""
+
+    orders: tuple[LineOrder, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HelpCell:
+    """A question for one of our magics; `text` answers it."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class WrongCell:
     """A cell whose first line is ours but cannot be followed; `problem` tells the user why."""
 
     problem: str
 
 
-Cell = PythonCell | ShellCell | WrongCell
+Work = ShellCell | ExecCell | ProcessCell | LineCell
+"""What the guest does itself, without an interpreter."""
+
+Cell = PythonCell | ContextCell | ShellCell | ExecCell | ProcessCell | LineCell | HelpCell | WrongCell
+
+
+class _Wrong(Exception):
+    """What the user is told of a line that cannot be followed."""
 
 
 def read_cell(code: str) -> Cell:
     """Tell where `code` runs.
 
-    `%%shell [session]` on the first line that is not blank (as IPython looks for a cell magic) names a shell
-    session, "shell" by default. Everything else is Python; magics that are not ours are IPython's.
+    A magic of ours on the first line that is not blank (as IPython looks for a cell magic) says so; a line magic only
+    where nothing but such lines stands in the cell. Everything else is for the front's own context, and magics that are
+    not ours are IPython's.
     """
-    first, _, rest = code.lstrip("\r\n \t").partition("\n")
-    words = first.split()
-    if not words or words[0] != "%%shell":
+    body = code.lstrip(_BLANK)
+    if not body.startswith(("%", "?")):
         return PythonCell()
-    if len(words) > 2:
-        return WrongCell(f"%%shell takes one name of a session, not {' '.join(words[1:])[:80]!r}")
+    first, newline, rest = body.partition("\n")
+    helped = _read_help(first.strip()) if not rest.strip() else None
+    if helped is not None:
+        return helped
+    magic = magic_named(first.split(maxsplit=1)[0])
+    if magic is None:
+        return PythonCell()
     try:
-        return ShellCell(
-            check_id(words[1], what="name of a session") if words[1:] else _DEFAULT_SESSION, rest
-        )
+        if not magic.is_of_cells:
+            return LineCell(tuple(_read_lines(body)))
+        return _read_cell_magic(magic, first, rest, len(code) - len(rest) if newline else len(code))
+    except _Wrong as problem:
+        return WrongCell(str(problem))
+
+
+def _read_help(line: str) -> HelpCell | None:
+    found = _HELP.fullmatch(line)
+    if found is None or not (found[1] or found[3]):
+        return None
+    magic = magic_named(found[2])
+    return HelpCell(describe_magic(magic)) if magic is not None else None
+
+
+def _read_cell_magic(magic: Magic, first: str, rest: str, offset: int) -> Cell:
+    words = _split(first)[1:]
+    operands, options = _sort_words(words, magic.options, usage_of(magic))
+    _check_count(operands, magic.least, magic.most, usage_of(magic))
+    name = operands[0] if operands else None
+    match magic.name:
+        case "%%shell":
+            return ShellCell(_id(name, "name of a session") or _DEFAULT_SESSION, rest)
+        case "%%exec":
+            return ExecCell(rest)
+        case "%%process":
+            return ProcessCell(_id(name, "id of a process"), rest, "--detach" in options)
+        case _:
+            context_id = _id(name, "name of a context")
+            assert context_id is not None, "its magic asks for one"
+            return ContextCell(context_id, options.get("--language"), rest, offset)
+
+
+def _read_lines(body: str) -> list[LineOrder]:
+    orders = list[LineOrder]()
+    for line in filter(None, map(str.strip, body.splitlines())):
+        words = _split(line)
+        magic = magic_named(words[0])
+        if magic is None or magic.is_of_cells:
+            if not line.startswith("#"):
+                raise _Wrong(f"{orders[0].magic} needs a cell of its own, without {line[:40]!r}")
+            continue
+        orders.append(_read_order(magic, words[1:]))
+    return orders
+
+
+def _read_order(magic: Magic, words: list[str]) -> LineOrder:
+    if not magic.verbs:
+        operands, options = _sort_words(words, magic.options, usage_of(magic))
+        _check_count(operands, magic.least, magic.most, usage_of(magic))
+        return LineOrder(magic.name, "", tuple(operands), options)
+    name = words[0] if words else magic.verbs[0].name
+    verb = magic.verb(name)
+    if verb is None:
+        raise _Wrong(f"{magic.name} has no {name[:40]!r}: {usage_of(magic)}")
+    operands, options = _sort_words(words[1:], verb.options, usage_of(magic, verb))
+    _check_count(operands, verb.least, verb.most, usage_of(magic, verb))
+    _check_numbers(verb, options)
+    return LineOrder(magic.name, verb.name, tuple(operands), options)
+
+
+def _split(line: str) -> list[str]:
+    try:
+        return shlex.split(line, comments=False)
+    except ValueError as problem:
+        raise _Wrong(f"{line[:80]!r} cannot be read: {problem}") from None
+
+
+def _sort_words(words: list[str], known: tuple[Option, ...], usage: str) -> tuple[list[str], dict[str, str]]:
+    """Return operands, and options by name; a value may stand behind `=`."""
+    by_name = {option.name: option for option in known}
+    operands, options = list[str](), dict[str, str]()
+    left = iter(words)
+    for word in left:
+        name, equals, value = word.partition("=")
+        option = by_name.get(name)
+        if option is not None and option.value:
+            options[name] = value if equals else next(left, "")
+            if not options[name]:
+                raise _Wrong(f"{name} needs a value: {usage}")
+        elif option is not None and not equals:
+            options[name] = ""
+        elif word.startswith("-"):
+            raise _Wrong(f"{word[:40]!r} is not known here: {usage}")
+        else:
+            operands.append(word)
+    return operands, options
+
+
+def _check_count(operands: list[str], least: int, most: int, usage: str) -> None:
+    if len(operands) < least:
+        raise _Wrong(f"something is missing: {usage}")
+    if len(operands) > most:
+        raise _Wrong(f"{' '.join(operands[most:])[:80]!r} is too much: {usage}")
+
+
+def _check_numbers(verb: Verb, options: Mapping[str, str]) -> None:
+    """Check the values that count something: those of our verbs all do."""
+    for name, value in options.items():
+        if value and not re.fullmatch(r"\d{1,9}(\.\d{1,6})?", value):
+            raise _Wrong(f"{name} of {verb.name} is a number, not {value[:40]!r}")
+
+
+def _id(name: str | None, what: str) -> str | None:
+    if name is None:
+        return None
+    try:
+        return check_id(name, what=what)
     except SandcellError as problem:
-        return WrongCell(f"{problem.message}: {problem.hint}")
+        raise _Wrong(f"{problem.message}: {problem.hint}") from None

@@ -1,71 +1,59 @@
 """The pure machine of a front: a Jupyter kernel as a front end sees it.
 
-Inputs are what the front end sends, what the context's kernel sends for this front, and how work that the front
+Inputs are what the front end sends, what kernels of contexts send for this front, and how work that the front
 asked for went on. Each input returns the actions that follow, in order. No IO, no task and no clock is known here.
 
 The rules, from the messaging specification 5.5 and from what front ends hold kernels to:
 
 * Requests and what answers them keep their own header bytes, so parents match without rewriting.
-* Cells run one after another, wherever they run. A cell has ended when its reply and its idle are both there;
-  the reply then goes out before idle, and every output before both.
-* After an error with `stop_on_error`, the cells that wait are answered "aborted".
+* Cells run one after another, wherever they run: `cell_queue`. Everything else is answered beside them: `relays`.
 * Busy and idle come from whoever serves the request: relayed for the kernel's, ours for the rest.
+* A message for a subshell goes to the front's own kernel, whatever else runs there.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sandcell_kernel.actions import (
-    AskKernelInfo,
-    Forward,
-    Interrupt,
-    Restart,
-    RunShell,
-    Shutdown,
-    Submit,
-    TakeTicket,
-)
-from sandcell_kernel.answers import Problem, describe_kernel, reply_type
-from sandcell_kernel.cells import PythonCell, ShellCell, WrongCell
+from sandcell_kernel.actions import AskComms, AskKernelInfo, Forward, Interrupt, Restart, Shutdown
+from sandcell_kernel.answers import Problem, describe_kernel
+from sandcell_kernel.cell_queue import DIED, CellQueue
+from sandcell_kernel.cells import ContextCell, PythonCell, read_cell
+from sandcell_kernel.comms import Comms
+from sandcell_kernel.editor import complete_line, inspect_line, is_whole
 from sandcell_kernel.outbox import Outbox
+from sandcell_kernel.plain import text_of
+from sandcell_kernel.relays import Relays
 from sandcell_kernel.requests import (
-    INTERRUPTED,
     Relay,
     Run,
-    command_problem,
     flag_field,
-    is_object,
-    is_python,
     know_nothing,
     number_field,
+    object_field,
     read_run,
     text_field,
+    unsupported,
 )
 from sandcell_kernel.seen import Seen
-from sandcell_kernel.shell_output import ShellOutput
 from sandcell_kernel.wire import BadMessage, ChannelMessage, RequestKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-    from sandcell_container.end import Cause, CommandEnd
+    from sandcell_container.end import Cause
     from sandcell_kernel.actions import Action
-    from sandcell_kernel.shell_output import StreamName, StreamText
+    from sandcell_kernel.shell_output import StreamName
     from sandcell_kernel.wire import Channel, Message
 
 __all__ = ["Front"]
 
-# How a run that its kernel did not answer is named to the front end.
-_NAMES: dict[Cause, str] = {"interrupted": "KeyboardInterrupt", "timeout": "TimeoutError"}
-_DIED = "ContextDied"
-_SILENT = "the kernel gave no answer that could be read"
-_LIMITED = ("complete_request", "inspect_request", "is_complete_request")  # an editor waits for these
+_ROUTED = "this cell does not run in the kernel's own interpreter, so it cannot be debugged: put the code into a cell without the first line {line!r}"
+_SUBSHELL_CELL = "a cell whose first line is ours runs in the notebook itself, not in a subshell"
 
 
 class Front:
-    """See the module. `session` is the session of the kernel that the front end sees."""
+    """See the module. `session` is the session of the kernel that the front end sees. `has_tickets`: see `CellQueue`."""
 
     def __init__(
         self,
@@ -74,24 +62,24 @@ class Front:
         version: str,
         max_waiting: int = 4096,
         max_shell_output: int = 2**20,
+        has_tickets: bool = True,
         seen: Seen | None = None,
     ) -> None:
         self._version = version
-        self._max_waiting = max_waiting
-        self._max_shell_output = max_shell_output
         self._seen = seen or Seen()
         self._out = Outbox(session, self._seen)
-        self._waiting: deque[Run] = deque()
-        self._running: Run | None = None
-        self._relays: dict[RequestKey, Relay] = {}
+        self._cells = CellQueue(
+            self._out, max_waiting=max_waiting, max_output=max_shell_output, has_tickets=has_tickets
+        )
+        self._relays = Relays(self._out, max_open=max_waiting)
+        self._comms = Comms()
         self._served: dict[RequestKey, ChannelMessage] = {}  # ours to answer, but not at once
         self._info: dict[str, Any] | None = None
-        self._count = 0
 
     @property
     def is_busy(self) -> bool:
         """Whether a cell runs or waits."""
-        return self._running is not None
+        return self._cells.running is not None
 
     # --- from the front end
 
@@ -104,28 +92,38 @@ class Front:
         if not self._seen.add(message):
             self._out.repeat(channel, message)
         elif message.head.subshell_id is not None:
-            self._out.refuse(channel, message, _unsupported("subshells"))
+            self._serve_subshell(channel, message)
         else:
             route = self._ROUTES.get(message.msg_type, Front._forward)
             route(self, channel, message)
         return self._take()
+
+    def _serve_subshell(self, channel: Channel, message: Message) -> None:
+        if message.msg_type == "execute_request" and not _is_for_kernel(message):
+            self._out.refuse(channel, message, Problem(name="UNSUPPORTED", value=_SUBSHELL_CELL))
+        elif message.msg_type.startswith("comm_"):
+            self._pass_comm(channel, message)
+        else:
+            self._forward(channel, message)
 
     def _execute(self, channel: Channel, message: Message) -> None:
         try:
             run = read_run(channel, message)
         except BadMessage as problem:
             self._out.refuse(channel, message, Problem(name="BadMessage", value=str(problem)))
-            return
-        if len(self._waiting) < self._max_waiting:
-            self._waiting.append(run)
         else:
-            self._out.refuse(channel, message, _full(self._max_waiting, "cells"))
+            self._cells.add(run)
 
     def _answer_input(self, channel: Channel, message: Message) -> None:
         # A reply that comes after its cell ended would be taken as the answer to the next question.
-        if self._running is not None and self._running.wants_input:
-            self._running.wants_input = False
-            self._out.do(Forward(channel, message))
+        run = self._cells.running
+        if self._cells.answer(channel, message):
+            return
+        if run is not None and run.wants_input:
+            run.wants_input = False
+            self._out.do(Forward(channel, message, context_id=_context_of(run)))
+        else:
+            self._relays.answer(channel, message)
 
     def _tell_kernel_info(self, channel: Channel, message: Message) -> None:
         if self._info is not None:
@@ -135,15 +133,12 @@ class Front:
             self._out.do(AskKernelInfo(message.key))
 
     def _interrupt(self, channel: Channel, message: Message) -> None:
-        run = self._running
-        shell = run.where if run is not None and isinstance(run.where, ShellCell) else None
-        if run is not None and shell is not None:
-            run.interrupted = True
-            if not run.started:
-                self._out.serve(channel, message, {})
-                return
+        work, run = self._cells.interrupt(), self._cells.running
+        if work is not None and run is not None and not run.started:
+            self._out.serve(channel, message, {})
+            return
         self._begin(channel, message)
-        self._out.do(Interrupt(message.key, shell.session_id if shell else None))
+        self._out.do(Interrupt(message.key, work))
 
     def _shut_down(self, channel: Channel, message: Message) -> None:
         if flag_field(message, "restart", default=False):
@@ -155,20 +150,74 @@ class Front:
             self._out.do(Shutdown())
 
     def _complete(self, channel: Channel, message: Message) -> None:
-        if is_python(message):
+        ours = complete_line(text_field(message, "code"), number_field(message, "cursor_pos"))
+        if ours is not None and ours.is_all:
+            self._out.serve(channel, message, ours.content())
+            return
+        relay = self._route_question(channel, message)
+        if relay is not None:
+            relay.suggestions = ours
+        elif ours is not None:
+            self._out.serve(channel, message, ours.content())
+
+    def _inspect(self, channel: Channel, message: Message) -> None:
+        ours = inspect_line(text_field(message, "code"), number_field(message, "cursor_pos"))
+        if ours is not None:
+            self._out.serve(channel, message, ours)
+        else:
+            self._route_question(channel, message)
+
+    def _tell_completeness(self, channel: Channel, message: Message) -> None:
+        ours = is_whole(text_field(message, "code"))
+        if ours is not None:
+            self._out.serve(channel, message, ours)
+        else:
+            self._forward(channel, message)
+
+    def _route_question(self, channel: Channel, message: Message) -> Relay | None:
+        """Hand an editor's question to the kernel that its cell is for; where none is, answer that nothing is known."""
+        code, cursor = text_field(message, "code"), number_field(message, "cursor_pos")
+        match read_cell(code):
+            case PythonCell():
+                relay, seen = Relay(channel, message), None
+            case ContextCell(context_id, _, rest, offset) if (
+                self._comms.is_known(context_id) and cursor >= offset
+            ):
+                relay = Relay(channel, message, context_id, offset)
+                seen = message.with_content({**message.body(), "code": rest, "cursor_pos": cursor - offset})
+            case _:
+                self._out.serve(channel, message, know_nothing(message))
+                return None
+        self._relays.forward(relay, seen)
+        return relay
+
+    def _pass_comm(self, channel: Channel, message: Message) -> None:
+        comm_id = text_field(message, "comm_id")
+        self._relays.forward(Relay(channel, message, self._comms.context_of(comm_id)))
+        if message.msg_type == "comm_close":
+            self._comms.close(comm_id)
+
+    def _tell_comms(self, channel: Channel, message: Message) -> None:
+        others = self._comms.context_ids
+        if not others:
             self._forward(channel, message)
         else:
-            self._out.serve(channel, message, know_nothing(message))
+            self._begin(channel, message)
+            self._out.do(AskComms(message.key, text_field(message, "target_name"), others))
+
+    def _debug(self, channel: Channel, message: Message) -> None:
+        code = text_of(object_field(message, "arguments").get("code"))
+        if text_field(message, "command") == "dumpCell" and not isinstance(read_cell(code), PythonCell):
+            line = code.lstrip().partition("\n")[0][:40]
+            self._out.serve(channel, message, _refused_debugging(message, _ROUTED.format(line=line)))
+        else:
+            self._forward(channel, message)
 
     def _refuse_unsupported(self, channel: Channel, message: Message) -> None:
-        self._out.refuse(channel, message, _unsupported(message.msg_type))
+        self._out.refuse(channel, message, unsupported(message.msg_type))
 
     def _forward(self, channel: Channel, message: Message) -> None:
-        if len(self._relays) < self._max_waiting:
-            self._relays[message.key] = Relay(channel, message)
-            self._out.do(Forward(channel, message, message.msg_type in _LIMITED))
-        else:
-            self._out.refuse(channel, message, _full(self._max_waiting, "requests"))
+        self._relays.forward(Relay(channel, message))
 
     _ROUTES: ClassVar[dict[str, Callable[[Front, Channel, Message], None]]] = {
         "execute_request": _execute,
@@ -177,58 +226,41 @@ class Front:
         "interrupt_request": _interrupt,
         "shutdown_request": _shut_down,
         "complete_request": _complete,
-        "inspect_request": _complete,
-        "is_complete_request": _complete,
+        "inspect_request": _inspect,
+        "is_complete_request": _tell_completeness,
+        "comm_open": _pass_comm,
+        "comm_msg": _pass_comm,
+        "comm_close": _pass_comm,
+        "comm_info_request": _tell_comms,
+        "debug_request": _debug,
         "connect_request": _refuse_unsupported,
-        "debug_request": _refuse_unsupported,
-        "create_subshell_request": _refuse_unsupported,
-        "delete_subshell_request": _refuse_unsupported,
-        "list_subshell_request": _refuse_unsupported,
     }
 
-    # --- from the context's kernel
+    # --- from kernels
 
-    def relay(self, channel: Channel, message: Message) -> list[Action]:
-        """Take a message of the kernel whose parent is a request of this front.
+    def relay(self, channel: Channel, message: Message, context_id: str | None = None) -> list[Action]:
+        """Take a message of the kernel of a context (None: the front's own) whose parent is a request of this front.
 
         What comes for a cell that has ended (a thread that still prints) is passed on; a status is not.
 
         Raises:
             BadMessage: its header is not valid.
         """
-        parent = message.parent_key
-        if self._running is not None and parent == self._running.request.key:
-            self._hear_run(self._running, channel, message)
-        elif parent is not None and parent in self._relays:
-            self._hear_relay(self._relays[parent], channel, message)
+        if channel == "iopub" and message.msg_type in ("comm_open", "comm_close"):
+            self._comms.note(message.msg_type, text_field(message, "comm_id"), context_id)
+        parent, run = message.parent_key, self._cells.running
+        asked = run if run is not None and parent == run.request.key else self._relays.find(parent)
+        if asked is not None and message.msg_type == "status":
+            self._hear_status(asked, message)
+        elif isinstance(asked, Run):
+            self._cells.hear(asked, channel, message)
+        elif asked is not None:
+            self._relays.hear(asked, channel, message)
         elif channel == "iopub" and message.msg_type != "status":
             self._out.pass_on(channel, message)
+        if isinstance(asked, Relay):
+            self._relays.settle(asked)
         return self._take()
-
-    def _hear_run(self, run: Run, channel: Channel, message: Message) -> None:
-        kind = message.msg_type
-        if kind == "execute_reply":
-            run.reply = message if is_object(message) else None
-        elif kind == "status":
-            self._hear_status(run, message)
-        else:
-            run.wants_input |= kind == "input_request"
-            self._out.pass_on(channel, message)
-
-    def _hear_relay(self, relay: Relay, channel: Channel, message: Message) -> None:
-        if message.msg_type == "status":
-            self._hear_status(relay, message)
-        elif channel == relay.channel and message.msg_type == reply_type(relay.request.msg_type):
-            relay.reply = message
-            if not relay.expired:
-                self._out.pass_reply(channel, relay.request, message)
-        elif not relay.expired:
-            self._out.pass_on(channel, message)
-        if relay.is_done:
-            del self._relays[relay.request.key]
-            if not relay.expired:
-                self._out.close(relay.request)
-                self._out.idle(relay.request, relay.idle)
 
     def _hear_status(self, asked: Run | Relay, message: Message) -> None:
         state = text_field(message, "execution_state")
@@ -240,7 +272,16 @@ class Front:
             if isinstance(asked, Run) or not asked.expired:
                 self._out.pass_on("iopub", message)
 
-    def end_run(self, msg_id: str, *, cause: Cause, reason: str, lost: bool, note: str = "") -> list[Action]:
+    def end_run(
+        self,
+        msg_id: str,
+        *,
+        cause: Cause,
+        reason: str,
+        lost: bool,
+        note: str = "",
+        context_id: str | None = None,
+    ) -> list[Action]:
         """End the cell that runs: its kernel will say nothing more for it.
 
         A reply that the kernel left unsaid is an error with `reason`: it died, or the cell never got its turn.
@@ -248,26 +289,16 @@ class Front:
         stderr: that the cell found no earlier state, because somebody else's run had lost it.
         """
         if lost:
-            self._fail_relays(Problem(name=_DIED, value=reason))
-        run = self._running_run(RequestKey(msg_id, "execute_request"))
-        if run is not None:
-            self._be_busy(run)
-            if note and not run.silent:
-                self._out.note(run.request, note)
-            if run.reply is not None:
-                self._out.pass_reply(run.channel, run.request, run.reply)
-                self._close_run(run, run.reply)
-            else:
-                name = _DIED if lost else _NAMES.get(cause, _DIED)
-                self._fail_run(run, Problem(name=name, value=reason or _SILENT), is_noted=lost)
+            self._relays.lose(context_id, Problem(name=DIED, value=reason))
+            self._comms.lose(context_id)
+        run = self._cells.running
+        if run is not None and run.request.key == RequestKey(msg_id, "execute_request"):
+            self._cells.end(run, cause=cause, reason=reason, lost=lost, note=note)
         return self._take()
 
     def expire(self, key: RequestKey) -> list[Action]:
         """Answer a limited request emptily, if the kernel has not answered it yet."""
-        relay = self._relays.get(key)
-        if relay is not None and relay.reply is None and not relay.expired:
-            relay.expired = True
-            self._out.serve(relay.channel, relay.request, know_nothing(relay.request), is_busy=relay.busy)
+        self._relays.expire(key)
         return self._take()
 
     # --- how asked work went on
@@ -281,142 +312,102 @@ class Front:
                 self._out.serve(channel, message, self._info, is_busy=True)
         return self._take()
 
-    def start_shell(self, key: RequestKey, count: int) -> list[Action]:
-        """Go on with a shell cell that has got its execution count."""
-        run = self._running_run(key)
-        if run is not None:
-            self._count = max(self._count, count)
-            self._run_shell(run, count)
+    def tell_comms(self, key: RequestKey, comms: Mapping[str, Any]) -> list[Action]:
+        """Take the comms of all contexts, as comm_info_replies have them."""
+        self._answer(key, {"comms": dict(comms)})
         return self._take()
 
-    def show_shell(self, key: RequestKey, name: StreamName, data: bytes) -> list[Action]:
-        """Show output of a shell cell."""
-        run = self._running_run(key)
-        if run is not None:
-            self._show(run, run.output.feed(name, data))
+    def note_context(self, context_id: str) -> list[Action]:
+        """Cells of this front run in another context, too."""
+        self._comms.know(context_id)
         return self._take()
 
-    def end_shell(self, key: RequestKey, end: CommandEnd) -> list[Action]:
-        """End a shell cell; one that did not exit with 0 is an error that names how it ended."""
-        run = self._running_run(key)
-        if run is not None:
-            self._show(run, run.output.finish())
-            problem = command_problem(end, interrupted=run.interrupted)
-            if problem is not None:
-                self._fail_run(run, problem)
-            else:
-                self._out.reply_ran(run.channel, run.request, count=run.count)
-                self._close_run(run)
+    def give_ticket(self, key: RequestKey, count: int) -> list[Action]:
+        """Go on with a cell that has got its execution count."""
+        self._cells.give_ticket(key, count)
+        return self._take()
+
+    def show_output(self, key: RequestKey, name: StreamName, data: bytes) -> list[Action]:
+        """Show output of the work of a cell."""
+        self._cells.show_output(key, name, data)
+        return self._take()
+
+    def show(
+        self, key: RequestKey, data: dict[str, Any], *, display_id: str | None = None, is_update: bool = False
+    ) -> list[Action]:
+        """Display what work has found, by MIME type; an update replaces what has the same `display_id`."""
+        self._cells.show(key, data, display_id=display_id, is_update=is_update)
+        return self._take()
+
+    def ask(self, key: RequestKey, prompt: str, *, password: bool = False) -> list[Action]:
+        """Ask whoever runs the cell for a line; answered by an `Answer`, or never."""
+        self._cells.ask(key, prompt, password=password)
+        return self._take()
+
+    def withdraw(self, key: RequestKey) -> list[Action]:
+        """What was asked needs no answer any more: one that comes is dropped."""
+        self._cells.withdraw(key)
+        return self._take()
+
+    def end_work(
+        self, key: RequestKey, problem: Problem | None = None, *, payload: Sequence[dict[str, Any]] = ()
+    ) -> list[Action]:
+        """End a cell whose work is done; `payload` is what its front end is to do besides."""
+        self._cells.end_work(key, problem, payload=payload)
         return self._take()
 
     def finish(self, key: RequestKey) -> list[Action]:
         """An interrupt or a restart was done."""
-        asked = self._served.pop(key, None)
+        asked = self._served.get(key)
         if asked is not None and asked.message.msg_type == "shutdown_request":
+            del self._served[key]
             self._out.reply_shutdown(asked.channel, asked.message, restart=True)
-        elif asked is not None:
-            self._out.serve(asked.channel, asked.message, {}, is_busy=True)
+        else:
+            self._answer(key, {})
         return self._take()
 
     def fail(self, key: RequestKey, problem: Problem) -> list[Action]:
         """Whatever was asked for the request `key` could not be done."""
         asked = self._served.pop(key, None)
-        relay = self._relays.pop(key, None)
-        run = self._running_run(key)
         if asked is not None and asked.message.msg_type == "kernel_info_request":
             self._out.serve(asked.channel, asked.message, describe_kernel(self._version), is_busy=True)
         elif asked is not None:
             self._out.refuse(asked.channel, asked.message, problem, is_busy=True)
-        elif relay is not None and not relay.expired:
-            self._out.refuse(relay.channel, relay.request, problem, is_busy=relay.busy)
-        elif run is not None:
-            self._fail_run(run, problem)
+        elif not self._relays.fail(key, problem):
+            self._cells.fail(key, problem)
         return self._take()
 
     # --- inside
 
     def _take(self) -> list[Action]:
-        while self._running is None and self._waiting:
-            self._running = self._waiting.popleft()
-            self._start(self._running)
+        self._cells.advance()
         return self._out.take()
-
-    def _start(self, run: Run) -> None:
-        match run.where:
-            case PythonCell():
-                self._out.do(Submit(run.request))
-            case ShellCell():
-                self._be_busy(run)
-                if run.store_history:
-                    self._out.do(TakeTicket(run.request.key))
-                else:
-                    self._run_shell(run, self._count)
-            case WrongCell(problem):
-                self._fail_run(run, Problem(name="UsageError", value=problem))
-
-    def _run_shell(self, run: Run, count: int) -> None:
-        assert isinstance(run.where, ShellCell)
-        run.count = count
-        if not run.silent:
-            self._out.execute_input(run.request, text_field(run.request, "code"), count)
-        if run.interrupted:
-            self._fail_run(run, INTERRUPTED)
-            return
-        run.started = True
-        run.output = ShellOutput(self._max_shell_output)
-        self._out.do(RunShell(run.request.key, run.where.session_id, run.where.code))
-
-    def _running_run(self, key: RequestKey) -> Run | None:
-        run = self._running
-        return run if run is not None and run.request.key == key else None
-
-    def _show(self, run: Run, texts: Iterable[StreamText]) -> None:
-        for name, text in texts:
-            self._out.stream(run.request, name, text)
-
-    def _fail_run(self, run: Run, problem: Problem, *, is_noted: bool = False) -> None:
-        """Say what the kernel did not. `is_noted`: also as a line on stderr."""
-        self._be_busy(run)
-        if is_noted:
-            self._out.note(run.request, problem.value)
-        self._out.error(run.request, problem)
-        self._out.reply_error(run.channel, run.request, problem, count=run.count or self._count)
-        self._close_run(run, failed=True)
-
-    def _close_run(self, run: Run, reply: Message | None = None, *, failed: bool = False) -> None:
-        """Say idle, after the reply; `reply` is the kernel's own."""
-        self._running = None
-        self._out.idle(run.request, run.idle)
-        if reply is not None:
-            self._count = max(self._count, number_field(reply, "execution_count"))
-            failed = text_field(reply, "status") != "ok"
-        if failed and run.stop_on_error and not run.silent:
-            self._abort_waiting()
-
-    def _abort_waiting(self) -> None:
-        waiting, self._waiting = self._waiting, deque()
-        for run in waiting:
-            self._out.serve(run.channel, run.request, {"status": "aborted"})
-
-    def _fail_relays(self, problem: Problem) -> None:
-        relays, self._relays = self._relays, {}
-        for relay in relays.values():
-            if not relay.expired:
-                self._out.refuse(relay.channel, relay.request, problem, is_busy=relay.busy)
-
-    def _be_busy(self, run: Run) -> None:
-        if not run.busy:
-            run.busy = True
-            self._out.busy(run.request)
 
     def _begin(self, channel: Channel, message: Message) -> None:
         self._out.busy(message)
         self._served[message.key] = ChannelMessage(channel, message)
 
+    def _answer(self, key: RequestKey, content: dict[str, Any]) -> None:
+        asked = self._served.pop(key, None)
+        if asked is not None:
+            self._out.serve(asked.channel, asked.message, content, is_busy=True)
 
-def _unsupported(what: str) -> Problem:
-    return Problem(name="UNSUPPORTED", value=f"this kernel does not serve {what}")
+
+def _is_for_kernel(request: Message) -> bool:
+    return isinstance(read_cell(text_field(request, "code")), PythonCell)
 
 
-def _full(count: int, what: str) -> Problem:
-    return Problem(name="BUSY", value=f"{count} {what} wait already")
+def _context_of(run: Run) -> str | None:
+    return run.where.context_id if isinstance(run.where, ContextCell) else None
+
+
+def _refused_debugging(request: Message, why: str) -> dict[str, Any]:
+    """Return the content of a debug_reply that refuses, as the debug adapter protocol has it."""
+    return {
+        "type": "response",
+        "request_seq": number_field(request, "seq"),
+        "success": False,
+        "command": text_field(request, "command"),
+        "message": why,
+        "body": {},
+    }

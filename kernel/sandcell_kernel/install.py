@@ -30,7 +30,7 @@ def kernelspec(executable: str) -> dict[str, Any]:
         "display_name": "Python (Sandcell)",
         "language": "python",
         "interrupt_mode": "message",
-        "metadata": {"debugger": False},
+        "metadata": {"debugger": True},
     }
 
 

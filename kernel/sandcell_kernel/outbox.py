@@ -8,6 +8,8 @@ from sandcell_kernel.answers import Answers, Problem, reply_type
 from sandcell_kernel.wire import ChannelMessage
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sandcell_kernel.actions import Action
     from sandcell_kernel.seen import Seen
     from sandcell_kernel.shell_output import StreamName
@@ -50,6 +52,15 @@ class Outbox:
     def stream(self, request: Message, name: StreamName, text: str) -> None:
         self.do(self._answers.stream(request, name, text))
 
+    def display(
+        self, request: Message, data: dict[str, Any], *, display_id: str | None, is_update: bool
+    ) -> None:
+        self.do(self._answers.display(request, data, display_id=display_id, is_update=is_update))
+
+    def ask(self, request: Message, prompt: str, *, password: bool) -> None:
+        """Ask whoever runs the cell for a line."""
+        self.do(self._answers.input_request(request, prompt, password=password))
+
     def note(self, request: Message, text: str) -> None:
         """Tell a cell something on stderr, which batch tools keep."""
         self.stream(request, "stderr", f"[sandcell] {text}\n")
@@ -67,9 +78,11 @@ class Outbox:
         """Send the kernel's reply to `request`."""
         self._keep(request, ChannelMessage(channel, reply.with_session(self._session)))
 
-    def reply_ran(self, channel: Channel, request: Message, *, count: int) -> None:
-        """Answer a cell that ran without an error."""
-        content: dict[str, Any] = {"execution_count": count, "user_expressions": {}, "payload": []}
+    def reply_ran(
+        self, channel: Channel, request: Message, *, count: int, payload: Sequence[dict[str, Any]] = ()
+    ) -> None:
+        """Answer a cell that ran without an error; `payload` is what its front end is to do besides."""
+        content: dict[str, Any] = {"execution_count": count, "user_expressions": {}, "payload": [*payload]}
         self.reply(channel, request, content)
 
     def reply_error(self, channel: Channel, request: Message, problem: Problem, *, count: int) -> None:

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sandcell_kernel.answers import Problem, reply_type
-from sandcell_kernel.cells import Cell, PythonCell, read_cell
+from sandcell_kernel.cells import Cell, read_cell
+from sandcell_kernel.editor import Suggestions
+from sandcell_kernel.plain import table_of, text_of
 from sandcell_kernel.shell_output import ShellOutput
 from sandcell_kernel.wire import BadMessage, Channel, Message
 
@@ -19,12 +21,15 @@ __all__ = [
     "Run",
     "command_problem",
     "flag_field",
+    "full",
     "is_object",
-    "is_python",
     "know_nothing",
     "number_field",
+    "object_field",
     "read_run",
     "text_field",
+    "unsupported",
+    "with_count",
 ]
 
 INTERRUPTED = Problem(name="KeyboardInterrupt", value="the command was interrupted")
@@ -40,25 +45,30 @@ class Run:
     silent: bool
     store_history: bool
     stop_on_error: bool
+    allow_stdin: bool
     busy: bool = False
     reply: Message | None = None
     idle: Message | None = None
     wants_input: bool = False
     interrupted: bool = False
-    started: bool = False  # a shell cell whose command was handed to its session
+    started: bool = False  # work that was handed to the guest, or a cell that was handed to another context
     count: int = 0
     output: ShellOutput = field(default_factory=lambda: ShellOutput(0))
 
 
 @dataclass(slots=True)
 class Relay:
-    """One request that the context's kernel answers."""
+    """One request that a context's kernel answers, None for the front's own."""
 
     channel: Channel
     request: Message
+    context_id: str | None = None
+    offset: int = 0  # characters of the cell that the kernel does not see
+    suggestions: Suggestions | None = None  # what of ours could stand there as well
     busy: bool = False
     reply: Message | None = None
     idle: Message | None = None
+    wants_input: bool = False
     expired: bool = False  # was answered in the kernel's place; what the kernel says later is dropped
 
     @property
@@ -85,6 +95,7 @@ def read_run(channel: Channel, message: Message) -> Run:
         silent=silent,
         store_history=not silent and bool(body.get("store_history", True)),
         stop_on_error=bool(body.get("stop_on_error", True)),
+        allow_stdin=bool(body.get("allow_stdin", False)),
     )
 
 
@@ -99,11 +110,6 @@ def command_problem(end: CommandEnd, *, interrupted: bool) -> Problem | None:
     return Problem(name="CommandFailed", value=f"the command ended with {how}{cause}")
 
 
-def is_python(request: Message) -> bool:
-    """Whether the code in `request` is for the context's kernel."""
-    return isinstance(read_cell(text_field(request, "code")), PythonCell)
-
-
 def know_nothing(request: Message) -> dict[str, Any]:
     """Return the reply that knows nothing, to a request of an editor."""
     if request.msg_type == "inspect_request":
@@ -114,8 +120,21 @@ def know_nothing(request: Message) -> dict[str, Any]:
     return {"matches": [], "cursor_start": at, "cursor_end": at, "metadata": {}}
 
 
-# A field of another type than it should have is read as its empty value: neither a front end nor code inside the
-# sandbox may break the front by what it writes.
+def unsupported(what: str) -> Problem:
+    return Problem(name="UNSUPPORTED", value=f"this kernel does not serve {what}")
+
+
+def full(count: int, what: str) -> Problem:
+    return Problem(name="BUSY", value=f"{count} {what} wait already")
+
+
+def with_count(message: Message, count: int) -> Message:
+    """Return a message with another execution count, as it came where it has none or is no object."""
+    try:
+        body = message.body()
+    except BadMessage:
+        return message
+    return message.with_content({**body, "execution_count": count}) if "execution_count" in body else message
 
 
 def is_object(message: Message) -> bool:
@@ -135,8 +154,7 @@ def _field(message: Message, name: str) -> Any:
 
 
 def text_field(message: Message, name: str) -> str:
-    value = _field(message, name)
-    return value if isinstance(value, str) else ""
+    return text_of(_field(message, name))
 
 
 def number_field(message: Message, name: str) -> int:
@@ -147,3 +165,7 @@ def number_field(message: Message, name: str) -> int:
 def flag_field(message: Message, name: str, *, default: bool) -> bool:
     value = _field(message, name)
     return value if isinstance(value, bool) else default
+
+
+def object_field(message: Message, name: str) -> dict[str, Any]:
+    return table_of(_field(message, name))

@@ -58,7 +58,8 @@ class Outlet:
         """
         # Clients choose the ids, and the next run may have the same one: then pipes were sent for it. Where none were,
         # a library that has served other requests meanwhile goes back to the run that is on.
-        pipes = (self._receive(msg_id) or self._run_that_is_on(msg_id)) if new else None
+        # A subshell has none, and must not take those that are just coming for the main thread's next run.
+        pipes = (self._receive(msg_id) or self._run_that_is_on(msg_id)) if new and take_over else None
         self._mine.set(pipes)
         if pipes is not None and pipes is not self._on and take_over:
             pipes.take_over()

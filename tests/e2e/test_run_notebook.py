@@ -35,6 +35,9 @@ CELLS = [
     '%%shell\necho "still $PWD $x"; (exit 3)',
     "%matplotlib inline\nimport matplotlib.pyplot as plt; plt.plot([1, 2]); plt.title('two')",
     "_ = plt.figure(); plt.bar(['a'], [1]); 'last'",
+    "%%context other\nimport sys; print('there', file=sys.stderr); 6 * 7",
+    "%%exec\necho once; exit 4",
+    "%%process\necho of a process",
     "1 / 0",
 ]
 
@@ -78,7 +81,15 @@ def test_the_outputs_are_those_of_the_kernel_in_jupyter(sandbox: Sandbox, tmp_pa
         assert [_form(each) for each in our.outputs] == [_form(each) for each in their.outputs], our.source
         assert our.metadata.execution.keys() == their.metadata.execution.keys()
         assert our.execution_count == their.execution_count
-    assert [cell.status for cell in done.cells] == ["ok"] * 8 + ["error", "ok", "ok", "error"]
+    assert [cell.status for cell in done.cells] == ["ok"] * 8 + [
+        "error",
+        "ok",
+        "ok",
+        "ok",
+        "error",
+        "ok",
+        "error",
+    ]
     assert ours.metadata.language_info.name == "python"
 
 

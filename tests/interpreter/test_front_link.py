@@ -24,6 +24,7 @@ from sandcell.guest.front_handlers import FrontChannels, FrontHandler, FrontsHan
 from sandcell.guest.fronts import Fronts, Rooms
 from sandcell.guest.leases import Leases
 from sandcell.guest_socket import GuestAddress
+from sandcell.languages import LANGUAGES
 from sandcell_container.engine import Address
 from sandcell_container.errors import ErrorCode, SandcellError
 from sandcell_container.frames import Kind
@@ -43,7 +44,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
     from pathlib import Path
 
-    from sandcell.guest.fronts import Front
+    from sandcell.guest.front import Front
+    from sandcell.runs import RunListener
     from sandcell_kernel.wire import Channel, Message
 
 TOKEN = "secret"
@@ -52,11 +54,12 @@ TOKEN = "secret"
 class FakeContext:
     id = "python"
     language = "python"
+    speaks = LANGUAGES[0]
 
     async def kernel_info(self) -> dict[str, Any]:
         return {"language_info": {"name": "python"}}
 
-    def send(self, channel: Channel, message: Message, listener: Front) -> None:
+    def send(self, channel: Channel, message: Message, listener: RunListener) -> None:
         """Answer a history request at once."""
         for said, kind, content in (
             ("iopub", "status", {"execution_state": "busy"}),
@@ -130,7 +133,7 @@ async def serve(path: Path, **settings: Any) -> AsyncGenerator[Guest]:
     rooms = Rooms(
         contexts=cast(Any, SimpleNamespace(default=default)),
         executions=cast(Any, None),
-        sessions=cast(Any, None),
+        worker=cast(Any, None),
     )
     leases = Leases(epoch="e", boot_deadline=60, grace=60, idle_timeout=None, keep=True)
     async with (

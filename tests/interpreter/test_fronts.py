@@ -10,7 +10,9 @@ import pytest
 
 from sandcell.api import CreateFront
 from sandcell.config import Config
-from sandcell.guest.fronts import Front, Fronts, Rooms
+from sandcell.guest.cell_work import CellWork
+from sandcell.guest.fronts import Fronts, Rooms
+from sandcell.languages import LANGUAGES
 from sandcell_container.end import CommandEnd, End
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.frames import Kind
@@ -21,6 +23,8 @@ from sandcell_kernel.wire import Message, new_message
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from sandcell.guest.front import Front
+    from sandcell.runs import RunListener
     from sandcell_container.guest.session_command import CommandOrder
     from sandcell_kernel.wire import Channel
 
@@ -42,20 +46,21 @@ class FakeContext:
 
     id = "python"
     language = "python"
+    speaks = LANGUAGES[0]
 
     def __init__(self) -> None:
-        self.submitted: list[tuple[Message, FakeExecution, Front]] = []
+        self.submitted: list[tuple[Message, FakeExecution, RunListener]] = []
         self.sent: list[tuple[Channel, Message]] = []
         self.calls: list[str] = []
         self.problem: SandcellError | None = None
         self.ticket = 7
 
-    def submit(self, message: Message, execution: FakeExecution, *, listener: Front) -> None:
+    def submit(self, message: Message, execution: FakeExecution, *, listener: RunListener) -> None:
         if self.problem is not None:
             raise self.problem
         self.submitted.append((message, execution, listener))
 
-    def send(self, channel: Channel, message: Message, listener: Front) -> None:
+    def send(self, channel: Channel, message: Message, listener: RunListener) -> None:
         if self.problem is not None:
             raise self.problem
         self.sent.append((channel, message))
@@ -79,6 +84,8 @@ class FakeContext:
 class FakeSession:
     """A shell session of one command, whose journal the test writes."""
 
+    id = "shell"
+
     def __init__(self) -> None:
         self.journal = Journal("e")
         self.commands: list[str] = []
@@ -88,7 +95,7 @@ class FakeSession:
     def run(self, order: CommandOrder) -> SimpleNamespace:
         self.commands.append(order.text)
         self.ran.set()
-        return SimpleNamespace(journal=self.journal, refusal=None, interrupt=self.interrupt)
+        return SimpleNamespace(id="exe_1", journal=self.journal, refusal=None, interrupt=self.interrupt)
 
     def interrupt(self) -> None:
         self.interrupts += 1
@@ -108,6 +115,10 @@ def _plain(end: CommandEnd) -> dict[str, Any]:
     }
 
 
+def _note_nothing(*_: object) -> None:
+    """Nobody watches."""
+
+
 class World:
     """Fronts over fakes."""
 
@@ -118,8 +129,11 @@ class World:
         contexts = SimpleNamespace(default=self._default, get=self._get)
         executions = SimpleNamespace(create=FakeExecution)
         sessions = SimpleNamespace(get_or_create=self._get_session)
+        desk = SimpleNamespace(sessions=sessions, note_command=_note_nothing)
         self.rooms = Rooms(
-            contexts=cast(Any, contexts), executions=cast(Any, executions), sessions=cast(Any, sessions)
+            contexts=cast(Any, contexts),
+            executions=cast(Any, executions),
+            worker=CellWork(cast(Any, desk), cast(Any, None)),
         )
 
     async def _default(self, language: str) -> FakeContext:
@@ -236,7 +250,7 @@ async def test_a_run_that_cannot_be_submitted_is_an_error_of_its_cell(world: Wor
 async def test_a_kernel_that_sends_nonsense_is_survived(world: World, front: Front) -> None:
     asked = request("execute_request", code="1")
     front.receive("shell", asked)
-    front.on_message("iopub", Message(b"nonsense", asked.header))
+    front.hear("iopub", Message(b"nonsense", asked.header), None)
     kernel_ends(world, asked)
     assert await Reader(front).until("iopub:status:idle")
 

@@ -6,17 +6,21 @@ import pytest
 
 from sandcell_container.end import CommandEnd, End
 from sandcell_kernel.actions import (
+    Answer,
+    AskComms,
     AskKernelInfo,
     Forward,
     Interrupt,
+    Perform,
     Restart,
-    RunShell,
     Shutdown,
     Submit,
     TakeTicket,
 )
 from sandcell_kernel.answers import Problem
+from sandcell_kernel.cells import ShellCell
 from sandcell_kernel.front import Front
+from sandcell_kernel.requests import command_problem
 from sandcell_kernel.seen import Seen
 from sandcell_kernel.wire import BadMessage, ChannelMessage, Message, new_message
 
@@ -105,6 +109,10 @@ def run_python(front: Front, asked: Message, status: str = "ok", count: int = 1)
 
 def command_end(code: int | None = 0, signal: int | None = None, cause: Cause = "exited") -> CommandEnd:
     return CommandEnd(end=End(cause=cause, code=code), exit_code=code, signal=signal, duration=0.1)
+
+
+def end_work(front: Front, asked: Message, ended: CommandEnd, *, interrupted: bool = False) -> list[Action]:
+    return front.end_work(asked.key, command_problem(ended, interrupted=interrupted))
 
 
 # --- cells
@@ -299,22 +307,24 @@ def test_an_answer_to_a_cell_that_ended_is_dropped() -> None:
 
 
 def start_shell(front: Front, asked: Message, count: int = 5) -> list[Action]:
-    return [*front.receive("shell", asked), *front.start_shell(asked.key, count)]
+    return [*front.receive("shell", asked), *front.give_ticket(asked.key, count)]
 
 
 def test_a_shell_cell_takes_a_number_and_runs_in_its_session() -> None:
     front, asked = make_front(), execute("%%shell build\nmake")
     assert show(front.receive("shell", asked)) == ["iopub:status:busy", "TakeTicket"]
-    actions = front.start_shell(asked.key, 5)
-    assert show(actions) == ["iopub:execute_input", "RunShell"]
+    actions = front.give_ticket(asked.key, 5)
+    assert show(actions) == ["iopub:execute_input", "Perform"]
     assert messages(actions, "execute_input")[0].body() == {
         "code": "%%shell build\nmake",
         "execution_count": 5,
     }
-    assert actions[-1] == RunShell(asked.key, "build", "make")
-    shown = front.show_shell(asked.key, "stdout", b"out\n") + front.show_shell(asked.key, "stderr", b"err\n")
+    assert actions[-1] == Perform(asked.key, ShellCell("build", "make"))
+    shown = front.show_output(asked.key, "stdout", b"out\n") + front.show_output(
+        asked.key, "stderr", b"err\n"
+    )
     assert [message.body()["name"] for message in messages(shown, "stream")] == ["stdout", "stderr"]
-    done = front.end_shell(asked.key, command_end())
+    done = end_work(front, asked, command_end())
     assert show(done) == ["shell:execute_reply:ok", "iopub:status:idle"]
     assert messages(done, "execute_reply")[0].body()["execution_count"] == 5
 
@@ -331,7 +341,7 @@ def test_a_command_that_fails_is_an_error_that_names_its_end(ended: CommandEnd, 
     front, asked, waiting = make_front(), execute("%%shell\nfalse"), execute()
     start_shell(front, asked)
     front.receive("shell", waiting)
-    actions = front.end_shell(asked.key, ended)
+    actions = end_work(front, asked, ended)
     assert show(actions)[:3] == [
         "iopub:error:CommandFailed",
         "shell:execute_reply:error",
@@ -346,11 +356,11 @@ def test_characters_are_not_cut_between_chunks() -> None:
     front, asked = make_front(), execute("%%shell\ncat")
     start_shell(front, asked)
     actions = [
-        *front.show_shell(asked.key, "stdout", "é".encode()[:1]),
-        *front.show_shell(asked.key, "stdout", "é".encode()[1:]),
-        *front.show_shell(asked.key, "stdout", b"\xff"),
-        *front.show_shell(asked.key, "stdout", b"\xe2\x82"),
-        *front.end_shell(asked.key, command_end()),
+        *front.show_output(asked.key, "stdout", "é".encode()[:1]),
+        *front.show_output(asked.key, "stdout", "é".encode()[1:]),
+        *front.show_output(asked.key, "stdout", b"\xff"),
+        *front.show_output(asked.key, "stdout", b"\xe2\x82"),
+        *end_work(front, asked, command_end()),
     ]
     assert [message.body()["text"] for message in messages(actions, "stream")] == ["é", "\ufffd", "\ufffd"]
 
@@ -358,20 +368,20 @@ def test_characters_are_not_cut_between_chunks() -> None:
 def test_output_beyond_the_bound_is_counted() -> None:
     front, asked = make_front(max_shell_output=4), execute("%%shell\nyes")
     start_shell(front, asked)
-    assert show(front.show_shell(asked.key, "stdout", b"123456")) == ["iopub:stream:1234"]
-    assert front.show_shell(asked.key, "stdout", b"78") == []
-    assert "4 more bytes" in show(front.end_shell(asked.key, command_end()))[0]
+    assert show(front.show_output(asked.key, "stdout", b"123456")) == ["iopub:stream:1234"]
+    assert front.show_output(asked.key, "stdout", b"78") == []
+    assert "4 more bytes" in show(end_work(front, asked, command_end()))[0]
 
 
 @pytest.mark.parametrize("options", [{"silent": True}, {"store_history": False}])
 def test_a_shell_cell_outside_history_takes_no_number(options: dict[str, bool]) -> None:
     front, first, asked = make_front(), execute("%%shell\n"), execute("%%shell\nls", **options)
     start_shell(front, first, count=7)
-    front.end_shell(first.key, command_end())
+    end_work(front, first, command_end())
     actions = front.receive("shell", asked)
     assert "TakeTicket" not in show(actions)
     assert bool(messages(actions, "execute_input")) is not options.get("silent", False)
-    done = front.end_shell(asked.key, command_end())
+    done = end_work(front, asked, command_end())
     assert messages(done, "execute_reply")[0].body()["execution_count"] == 7
 
 
@@ -405,9 +415,153 @@ def test_editors_are_told_nothing_of_shell_cells(kind: str, expected: dict[str, 
     assert messages(actions, kind.replace("request", "reply"))[0].body() == {"status": "ok", **expected}
 
 
-def test_completeness_of_a_shell_cell_is_unknown() -> None:
-    actions = make_front().receive("shell", request("is_complete_request", code="%%shell\nls"))
-    assert messages(actions, "is_complete_reply")[0].body() == {"status": "unknown"}
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("%%shell\nls", "incomplete"),
+        ("%%shell\nls\n\n", "complete"),
+        ("%process list", "complete"),
+        ("%process fly", "invalid"),
+    ],
+)
+def test_completeness_of_a_cell_of_ours_is_as_ipython_has_it(code: str, status: str) -> None:
+    actions = make_front().receive("shell", request("is_complete_request", code=code))
+    assert messages(actions, "is_complete_reply")[0].body()["status"] == status
+
+
+# --- cells of other contexts
+
+
+OTHER = "%%context other --language js\nx = 1"
+
+
+def test_a_cell_of_another_context_has_the_notebooks_number_and_its_own_code() -> None:
+    front, asked = make_front(), execute(OTHER)
+    front.receive("shell", asked)
+    actions = front.give_ticket(asked.key, 5)
+    assert messages(actions, "execute_input")[0].body() == {"code": OTHER, "execution_count": 5}
+    (submitted,) = [each for each in actions if isinstance(each, Submit)]
+    assert (submitted.context_id, submitted.language) == ("other", "js")
+    assert submitted.request.body()["code"] == "x = 1"
+    assert submitted.request.header == asked.header
+    said: list[Said] = [
+        BUSY,
+        ("iopub", "execute_input", {"code": "x = 1", "execution_count": 1}),
+        ("iopub", "execute_result", {"data": {}, "execution_count": 1}),
+        ("shell", "execute_reply", {"status": "ok", "execution_count": 1}),
+        IDLE,
+    ]
+    told = [*say(front, asked, *said), *end(front, asked)]
+    assert show(told) == ["iopub:execute_result", "shell:execute_reply:ok", "iopub:status:idle"]
+    assert messages(told, "execute_result")[0].body()["execution_count"] == 5
+    assert messages(told, "execute_reply")[0].body()["execution_count"] == 5
+
+
+def test_an_editor_asks_the_context_of_its_cell_about_what_stands_there() -> None:
+    front = make_front()
+    front.note_context("other")
+    asked = request("complete_request", code=OTHER, cursor_pos=len(OTHER))
+    (forward,) = front.receive("shell", asked)
+    assert isinstance(forward, Forward)
+    assert forward.message.body() == {"code": "x = 1", "cursor_pos": 5}
+    assert (forward.context_id, forward.is_limited) == ("other", True)
+    answer: Said = (
+        "shell",
+        "complete_reply",
+        {
+            "matches": ["1.0"],
+            "cursor_start": 4,
+            "cursor_end": 5,
+            "metadata": {"_jupyter_types_experimental": [{"start": 4, "end": 5, "text": "1.0"}, 7]},
+        },
+    )
+    body = messages(say(front, asked, answer), "complete_reply")[0].body()
+    at = len(OTHER) - 1
+    assert (body["cursor_start"], body["cursor_end"]) == (at, at + 1)
+    assert body["metadata"]["_jupyter_types_experimental"][0]["start"] == at
+
+
+def test_a_context_that_no_cell_has_used_is_not_asked() -> None:
+    actions = make_front().receive("shell", request("complete_request", code=OTHER, cursor_pos=len(OTHER)))
+    assert messages(actions, "complete_reply")[0].body()["matches"] == []
+
+
+def test_comms_go_to_the_context_that_opened_them() -> None:
+    front, opened = make_front(), new_message("comm_open", {"comm_id": "c1"}, session="inner")
+    front.note_context("other")
+    front.relay("iopub", opened, "other")
+    asked, own = request("comm_msg", comm_id="c1"), request("comm_msg", comm_id="c2")
+    assert front.receive("shell", asked) == [Forward("shell", asked, context_id="other")]
+    assert front.receive("shell", own) == [Forward("shell", own)]
+    question = request("comm_info_request", target_name="t")
+    assert front.receive("shell", question)[-1] == AskComms(question.key, "t", ("other",))
+    told = front.tell_comms(question.key, {"c1": {"target_name": "t"}})
+    assert messages(told, "comm_info_reply")[0].body()["comms"] == {"c1": {"target_name": "t"}}
+    front.receive("shell", request("comm_close", comm_id="c1"))
+    again = request("comm_msg", comm_id="c1")
+    assert front.receive("shell", again) == [Forward("shell", again)]
+
+
+def test_a_context_that_dies_fails_what_waited_for_it_and_nothing_else() -> None:
+    front, own = make_front(), request("history_request")
+    front.note_context("other")
+    front.receive("shell", own)
+    asked = request("complete_request", code=OTHER, cursor_pos=len(OTHER))
+    front.receive("shell", asked)
+    cell = execute(OTHER)
+    front.receive("shell", cell)
+    front.give_ticket(cell.key, 1)
+    told = front.end_run(cell.msg_id, cause="oom", reason="too much", lost=True, context_id="other")
+    assert "shell:complete_reply:error" in show(told)
+    assert "shell:history_reply:error" not in show(told)
+
+
+def test_a_front_whose_kernel_counts_for_itself_has_its_own_numbers() -> None:
+    front = make_front(has_tickets=False)
+    first, shell, last = execute("1"), execute("%%shell\nls"), execute("2")
+    front.receive("shell", first)
+    run_python(front, first, count=1)
+    assert show(front.receive("shell", shell)) == ["iopub:status:busy", "iopub:execute_input", "Perform"]
+    assert messages(end_work(front, shell, command_end()), "execute_reply")[0].body()["execution_count"] == 2
+    front.receive("shell", last)
+    told = run_python(front, last, count=2)
+    assert messages(told, "execute_reply")[0].body()["execution_count"] == 3
+
+
+# --- work that asks and shows
+
+
+def test_work_asks_whoever_runs_its_cell() -> None:
+    front, asked = make_front(), execute("%%shell\nread x", allow_stdin=True)
+    assert start_shell(front, asked)[-1] == Perform(asked.key, ShellCell("shell", "read x"), may_ask=True)
+    (question,) = messages(front.ask(asked.key, "name? ", password=True), "input_request")
+    assert question.body() == {"prompt": "name? ", "password": True}
+    assert question.parent_header == asked.header
+    assert front.receive("stdin", request("input_reply", value="me")) == [Answer(asked.key, "me")]
+    assert front.receive("stdin", request("input_reply", value="again")) == []
+    front.ask(asked.key, "more? ")
+    front.withdraw(asked.key)
+    assert front.receive("stdin", request("input_reply", value="late")) == []
+
+
+def test_work_shows_what_can_be_replaced() -> None:
+    front, asked = make_front(), execute("%process list")
+    start_shell(front, asked)
+    (first,) = messages(front.show(asked.key, {"text/plain": "1"}, display_id="d"), "display_data")
+    (second,) = messages(
+        front.show(asked.key, {"text/plain": "2"}, display_id="d", is_update=True), "update_display_data"
+    )
+    assert first.body()["transient"] == second.body()["transient"] == {"display_id": "d"}
+    done = front.end_work(asked.key, payload=[{"source": "set_next_input", "text": "1", "replace": False}])
+    assert messages(done, "execute_reply")[0].body()["payload"][0]["text"] == "1"
+
+
+def test_a_question_for_a_magic_is_a_page_and_takes_no_number() -> None:
+    front = make_front()
+    actions = front.receive("shell", execute("%%shell?"))
+    assert show(actions) == ["iopub:status:busy", "shell:execute_reply:ok", "iopub:status:idle"]
+    (page,) = messages(actions, "execute_reply")[0].body()["payload"]
+    assert (page["source"], page["start"]) == ("page", 0)
 
 
 # --- requests that the kernel answers
@@ -460,18 +614,57 @@ def test_a_forwarded_request_that_fails_is_answered() -> None:
     assert show(actions)[-2:] == ["shell:history_reply:error", "iopub:status:idle"]
 
 
-@pytest.mark.parametrize("kind", ["debug_request", "create_subshell_request", "connect_request"])
-def test_what_is_not_announced_is_refused(kind: str) -> None:
-    actions = make_front().receive("control", request(kind))
-    answer = kind.replace("request", "reply")
-    assert show(actions) == ["iopub:status:busy", f"control:{answer}:error", "iopub:status:idle"]
+def test_what_is_not_announced_is_refused() -> None:
+    actions = make_front().receive("control", request("connect_request"))
+    assert show(actions) == ["iopub:status:busy", "control:connect_reply:error", "iopub:status:idle"]
 
 
-def test_a_message_for_a_subshell_is_refused() -> None:
-    plain = execute()
-    header = plain.header.replace(b"{", b'{"subshell_id":"1",', 1)
-    actions = make_front().receive("shell", Message(header, content=plain.content))
-    assert "shell:execute_reply:error" in show(actions)
+# --- subshells and the debugger
+
+
+def for_subshell(plain: Message) -> Message:
+    return Message(plain.header.replace(b"{", b'{"subshell_id":"1",', 1), content=plain.content)
+
+
+def test_a_cell_of_a_subshell_runs_beside_the_one_that_runs() -> None:
+    front, beside = make_front(), for_subshell(execute("2"))
+    front.receive("shell", execute("while True: pass"))
+    assert front.receive("shell", beside) == [Forward("shell", beside)]
+    told = say(front, beside, BUSY, ("iopub", "stream", {"name": "stdout", "text": "2"}), reply(), IDLE)
+    assert show(told) == [
+        "iopub:status:busy",
+        "iopub:stream:2",
+        "shell:execute_reply:ok",
+        "iopub:status:idle",
+    ]
+
+
+def test_a_cell_of_ours_runs_in_no_subshell() -> None:
+    actions = make_front().receive("shell", for_subshell(execute("%%shell\nls")))
+    assert "iopub:error:UNSUPPORTED" in show(actions)
+
+
+def test_input_of_a_subshell_is_answered() -> None:
+    front, asked = make_front(), for_subshell(execute("input()", allow_stdin=True))
+    front.receive("shell", asked)
+    assert show(say(front, asked, ("stdin", "input_request", {"prompt": "?"}))) == ["stdin:input_request"]
+    answer = request("input_reply", value="yes")
+    assert front.receive("stdin", answer) == [Forward("stdin", answer)]
+
+
+@pytest.mark.parametrize("kind", ["create_subshell_request", "list_subshell_request", "debug_request"])
+def test_what_the_kernel_announces_is_handed_on(kind: str) -> None:
+    front, asked = make_front(), request(kind)
+    assert front.receive("control", asked) == [Forward("control", asked)]
+
+
+def test_a_cell_that_runs_elsewhere_cannot_be_debugged_and_that_is_said() -> None:
+    front = make_front()
+    asked = request("debug_request", command="dumpCell", seq=4, arguments={"code": "%%shell\nls"})
+    (answer,) = messages(front.receive("control", asked), "debug_reply")
+    body = answer.body()
+    assert (body["success"], body["request_seq"], body["command"]) == (False, 4, "dumpCell")
+    assert "%%shell" in body["message"]
 
 
 # --- the kernel itself
@@ -481,6 +674,7 @@ INNER: dict[str, Any] = {
     "language_info": {"name": "python", "version": "3.11.2"},
     "banner": "Python 3.11.2",
     "help_links": [],
+    "supported_features": ["kernel subshells", "debugger", "something new"],
 }
 
 
@@ -497,7 +691,8 @@ def test_kernel_info_names_us_and_the_language_of_the_kernel() -> None:
     ]
     body = messages(actions, "kernel_info_reply")[0].body()
     assert (body["implementation"], body["implementation_version"]) == ("sandcell", "1.2.3")
-    assert (body["protocol_version"], body["supported_features"], body["debugger"]) == ("5.5", [], False)
+    assert (body["protocol_version"], body["debugger"]) == ("5.5", True)
+    assert body["supported_features"] == ["debugger", "kernel subshells"]
     assert body["language_info"] == INNER["language_info"]
     assert front.learn_kernel(INNER) == []
     known = front.receive("shell", request("kernel_info_request"))
@@ -523,9 +718,9 @@ def test_interrupt_reaches_the_context(channel: Channel) -> None:
 def test_interrupt_reaches_the_command_of_a_shell_cell() -> None:
     front, asked, stop = make_front(), execute("%%shell build\nsleep 60"), request("interrupt_request")
     start_shell(front, asked)
-    assert front.receive("control", stop)[-1] == Interrupt(stop.key, "build")
+    assert front.receive("control", stop)[-1] == Interrupt(stop.key, asked.key)
     front.finish(stop.key)
-    actions = front.end_shell(asked.key, command_end(130))
+    actions = end_work(front, asked, command_end(130), interrupted=True)
     assert show(actions)[:2] == ["iopub:error:KeyboardInterrupt", "shell:execute_reply:error"]
 
 
@@ -534,8 +729,8 @@ def test_interrupt_before_the_command_started_runs_nothing() -> None:
     assert front.receive("shell", asked)[-1] == TakeTicket(asked.key)
     stopped = front.receive("control", request("interrupt_request"))
     assert show(stopped)[1] == "control:interrupt_reply:ok"
-    actions = front.start_shell(asked.key, 3)
-    assert "RunShell" not in show(actions)
+    actions = front.give_ticket(asked.key, 3)
+    assert "Perform" not in show(actions)
     assert show(actions)[-3:] == [
         "iopub:error:KeyboardInterrupt",
         "shell:execute_reply:error",

@@ -33,7 +33,7 @@ def test_jupyter_finds_what_was_installed(tmp_path: Path) -> None:
     )
     assert spec.argv == [sys.executable, "-m", "sandcell.launch_kernel", "-f", "{connection_file}"]
     assert Path(spec.argv[0]).is_absolute()
-    assert spec.metadata == {"debugger": False}
+    assert spec.metadata == {"debugger": True}
 
 
 def test_logos_come_with_it_and_others_may_read_it(tmp_path: Path) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
+import time
 from functools import partial
 from typing import TYPE_CHECKING
 
+from sandcell.activity import SDK, Deed
 from sandcell.environment import merge_env
 from sandcell.guest.command_records import CommandRecords, max_output_of, timeout_of
 from sandcell_container.guest.exec import start_exec
@@ -13,6 +16,7 @@ from sandcell_container.guest.stdin_pipe import StdinPipe
 from sandcell_container.ids import check_id, new_id
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager
 
     from sandcell.api import ExecRequest
@@ -28,14 +32,25 @@ __all__ = ["Commands"]
 class Commands:
     """The commands of a sandbox by id. The last ones are kept after their end: a repeated POST finds them."""
 
-    def __init__(self, spawner: Spawner, boot: GuestBoot, config: Config, store: SpillStore) -> None:
+    def __init__(
+        self,
+        spawner: Spawner,
+        boot: GuestBoot,
+        config: Config,
+        store: SpillStore,
+        *,
+        on_begin: Callable[[Deed], None] = lambda _: None,
+    ) -> None:
         self._spawner = spawner
         self._boot = boot
         self._config = config
         self._store = store
+        self._on_begin = on_begin
         self._records: CommandRecords[Exec] = CommandRecords(config, store)
 
-    def follow(self, body: ExecRequest, stdin: StdinPipe | None = None) -> AbstractAsyncContextManager[Exec]:
+    def follow(
+        self, body: ExecRequest, stdin: StdinPipe | None = None, *, who: str = SDK
+    ) -> AbstractAsyncContextManager[Exec]:
         """Return what yields the command of this id, started where it is new. With its last follower it ends.
 
         A new one reads what `stdin` gives, and ends when this is left before that is whole: an input that broke off is
@@ -48,14 +63,14 @@ class Commands:
             Gone (LOST): it ran, and its output is kept no more.
         """
         exec_id = new_id("exe") if body.id is None else check_id(body.id, what="id of a command")
-        start = partial(self._start, exec_id, body, stdin)
+        start = partial(self._start, exec_id, body, stdin, who)
         return self._records.follow(exec_id, body, start, is_torn=partial(_is_torn, stdin))
 
-    async def _start(self, exec_id: str, body: ExecRequest, stdin: StdinPipe | None) -> Exec:
+    async def _start(self, exec_id: str, body: ExecRequest, stdin: StdinPipe | None, who: str) -> Exec:
         boot, config = self._boot, self._config
         if body.stdin is not None:
             stdin = StdinPipe(body.stdin)
-        return await start_exec(
+        command = await start_exec(
             self._spawner,
             body.command,
             exec_id=exec_id,
@@ -70,6 +85,20 @@ class Commands:
             spill_dir=f"{boot.scratch_dir}/output",
             spill_store=self._store,
         )
+        words = body.command
+        self._on_begin(
+            Deed(
+                kind="command",
+                id=exec_id,
+                who=who,
+                where="",
+                language="bash",
+                code=words if isinstance(words, str) else shlex.join(words),
+                at=time.time(),
+                journal=command.journal,
+            )
+        )
+        return command
 
 
 def _is_torn(stdin: StdinPipe | None) -> bool:

@@ -18,18 +18,22 @@ from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from sandcell.activity import Activity
 from sandcell.config import Config
 from sandcell.context import Contexts, Executions
 from sandcell.fork_server import ServerPlan
 from sandcell.fork_starter import ForkStarter
 from sandcell.guest.app import make_server
+from sandcell.guest.cell_work import CellWork
 from sandcell.guest.commands import Commands
 from sandcell.guest.connections import Connections
+from sandcell.guest.desk import Desk
 from sandcell.guest.env_room import EnvRoom
 from sandcell.guest.followers import Followers
 from sandcell.guest.former import RESTARTED
 from sandcell.guest.fronts import Fronts, Rooms
 from sandcell.guest.leases import LOST_SPAWNER, Leases, end_for
+from sandcell.guest.line_work import LineWork
 from sandcell.guest.processes import Processes
 from sandcell.guest.quick_exec import QuickExec
 from sandcell.guest.session_room import SessionRoom
@@ -127,40 +131,39 @@ async def _furnish(held: AsyncExitStack, given: Given, spawner: Spawner, group: 
     boot, config, memo, meter = given
     env = UserEnv(boot.base_env, memo)
     boot = replace(boot, base_env=env)  # whoever starts something sees what was changed
+    given = given._replace(boot=boot)
     worker = await held.enter_async_context(UserWorker(spawner, boot.python))
     files = await held.enter_async_context(Files(worker, boot.workdir))
-    starter = await _make_starter(held, boot, config, spawner)
     sessions = await held.enter_async_context(Sessions(spawner, boot, config, files))
-    contexts = Contexts(
-        starter,
-        config=config,
-        env=boot.base_env,
-        workdir=boot.workdir,
-        memory=boot.limits.get("memory"),
-        why_fresh=lambda name: RESTARTED if memo.is_lost("context", name) else None,
-        speakers=_make_speakers(boot, spawner, files, sessions),
-    )
-    contexts = await held.enter_async_context(contexts)
+    activity = Activity()
     tools = await held.enter_async_context(ToolRoom(config, grace=boot.grace))
-    executions = Executions(
-        contexts,
-        config=config,
-        epoch=boot.epoch,
-        workdir=boot.workdir,
-        default_timeout=boot.default_timeout,
-        tools=tools,
-        results_dir=f"{boot.scratch_dir}/results",
-    )
-    held.callback(executions.close)
+    rooms = _CodeRooms(files=files, sessions=sessions, tools=tools, activity=activity)
+    contexts, executions = await _open_code(held, given, spawner, rooms)
     followers = await held.enter_async_context(Followers())
     terminals = Terminals(spawner, None if boot.user_uid is None else worker, boot.epoch, config)
     held.callback(terminals.close)
-    rooms = Rooms(contexts=contexts, executions=executions, sessions=sessions)
-    fronts = Fronts(rooms, epoch=boot.epoch, version=version("sandcell"), config=config)
-    processes = Processes(spawner, boot, config)
+    processes = Processes(spawner, boot, config, on_begin=activity)
     held.callback(processes.close)
     leases = _make_leases(boot, config, (executions, sessions, processes, terminals))
     held.callback(leases.close)
+    commands = Commands(spawner, boot, config, files, on_begin=activity)
+    table, started_at = ProcessTable(spawner, worker), time.time()
+    desk = Desk(
+        boot=boot,
+        memo=memo,
+        meter=meter,
+        contexts=contexts,
+        executions=executions,
+        sessions=sessions,
+        commands=commands,
+        processes=processes,
+        files=files,
+        terminals=terminals,
+        table=table,
+        spawner=spawner,
+        activity=activity,
+        started_at=started_at,
+    )
     return Guest(
         boot=boot,
         env=EnvRoom(env, contexts, sessions),
@@ -171,18 +174,67 @@ async def _furnish(held: AsyncExitStack, given: Given, spawner: Spawner, group: 
         contexts=contexts,
         executions=executions,
         tools=tools,
-        commands=Commands(spawner, boot, config, files),
-        sessions=SessionRoom(sessions, processes, files, boot, config),
+        commands=commands,
+        sessions=SessionRoom(sessions, processes, files, boot, config, on_begin=activity),
         processes=processes,
         files=files,
-        fronts=await held.enter_async_context(fronts),
+        fronts=await held.enter_async_context(_make_fronts(desk, config)),
         terminals=terminals,
-        table=ProcessTable(spawner, worker),
+        table=table,
         spawner=spawner,
         followers=followers,
         group=group,
-        started_at=time.time(),
+        started_at=started_at,
     )
+
+
+class _CodeRooms(NamedTuple):
+    """What the rooms are made with that run code."""
+
+    files: Files
+    sessions: Sessions
+    tools: ToolRoom
+    activity: Activity
+
+
+async def _open_code(
+    held: AsyncExitStack, given: Given, spawner: Spawner, rooms: _CodeRooms
+) -> tuple[Contexts, Executions]:
+    """Make what runs code."""
+    boot, config, memo, _ = given
+    starter = await _make_starter(held, boot, config, spawner)
+    contexts = Contexts(
+        starter,
+        config=config,
+        env=boot.base_env,
+        workdir=boot.workdir,
+        memory=boot.limits.get("memory"),
+        why_fresh=lambda name: RESTARTED if memo.is_lost("context", name) else None,
+        speakers=_make_speakers(boot, spawner, rooms.files, rooms.sessions),
+    )
+    contexts = await held.enter_async_context(contexts)
+    executions = Executions(
+        contexts,
+        config=config,
+        epoch=boot.epoch,
+        workdir=boot.workdir,
+        default_timeout=boot.default_timeout,
+        tools=rooms.tools,
+        results_dir=f"{boot.scratch_dir}/results",
+        on_begin=rooms.activity,
+    )
+    held.callback(executions.close)
+    return contexts, executions
+
+
+def _make_fronts(desk: Desk, config: Config) -> Fronts:
+    rooms = Rooms(
+        contexts=desk.contexts,
+        executions=desk.executions,
+        worker=CellWork(desk, LineWork(desk)),
+        note_made=desk.memo.note_made,
+    )
+    return Fronts(rooms, epoch=desk.boot.epoch, version=version("sandcell"), config=config)
 
 
 async def _make_starter(

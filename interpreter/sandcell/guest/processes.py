@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from sandcell.activity import SDK, Deed
 from sandcell.api import CreateProcess, ProcessInfo, ProcessStatus
 from sandcell.environment import merge_env
 from sandcell.memory import check_memory, judge_end, limit_of, warnings_of
@@ -69,10 +71,18 @@ class _Known:
 class Processes:
     """See the module. At most `config.max_records` of those that have ended are kept, the newest."""
 
-    def __init__(self, spawner: Spawner, boot: GuestBoot, config: Config) -> None:
+    def __init__(
+        self,
+        spawner: Spawner,
+        boot: GuestBoot,
+        config: Config,
+        *,
+        on_begin: Callable[[Deed], None] = lambda _: None,
+    ) -> None:
         self._spawner = spawner
         self._boot = boot
         self._config = config
+        self._on_begin = on_begin
         self._limits = JournalLimits(memory=config.journal_memory, disk=config.journal_disk)
         self._known: dict[str, _Known] = {}
         self._ended: OrderedDict[str, None] = OrderedDict()
@@ -80,7 +90,12 @@ class Processes:
         self._last_end = 0.0
 
     async def start(
-        self, body: CreateProcess, *, session_id: str | None = None, prepare: Prepare | None = None
+        self,
+        body: CreateProcess,
+        *,
+        session_id: str | None = None,
+        prepare: Prepare | None = None,
+        who: str = SDK,
     ) -> Process:
         """Start a process, or return the one that this id was given to by the same request.
 
@@ -95,7 +110,10 @@ class Processes:
         """
         process_id = new_id("prc") if body.id is None else check_id(body.id, what="id of a process")
         known = await self._join(process_id, body, session_id)
-        return known or await self._begin(process_id, body, session_id, prepare)
+        if known is None:
+            known = await self._begin(process_id, body, session_id, prepare)
+            self._on_begin(_deed_of(known, who))
+        return known
 
     def get(self, process_id: str) -> Process:
         """Return a process. Raises NotFound where there is none of this id, or none any more."""
@@ -304,6 +322,20 @@ class Processes:
         process.drop()
         self._known.pop(process.id, None)
         self._ended.pop(process.id, None)
+
+
+def _deed_of(process: Process, who: str) -> Deed:
+    plan = process.plan
+    return Deed(
+        kind="process",
+        id=plan.id,
+        who=who,
+        where=plan.session_id or "",
+        language="bash",
+        code=plan.command if isinstance(plan.command, str) else shlex.join(plan.command),
+        at=process.started_at,
+        journal=process.journal,
+    )
 
 
 def _status_of(process: Process) -> ProcessStatus:

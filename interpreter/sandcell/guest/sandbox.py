@@ -19,6 +19,7 @@ from sandcell_container.errors import ErrorCode, error
 from sandcell_container.frames import Cursor
 
 if TYPE_CHECKING:
+    from sandcell.guest.desk import Desk
     from sandcell.guest.state import Guest
     from sandcell_container.usage import Stats
 
@@ -88,7 +89,7 @@ class EventsHandler(ApiHandler):
             await send_journal(self, news, after=after)
 
 
-def describe(guest: Guest, stats: Stats) -> SandboxInfo:
+def describe(guest: Guest | Desk, stats: Stats) -> SandboxInfo:
     """Return what is known of the sandbox, as user code would find it."""
     boot, system = guest.boot, os.uname()
     return SandboxInfo(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import TYPE_CHECKING
 
+from sandcell.activity import SDK, Deed
 from sandcell.api import SessionCommandInfo, SessionInfo
 from sandcell.environment import check_env, merge_env
 from sandcell.guest.command_records import CommandRecords, max_output_of, timeout_of
@@ -15,6 +17,7 @@ from sandcell_container.guest.session_snapshot import take_snapshot
 from sandcell_container.ids import check_id, new_id
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager
 
     from sandcell.api import ChangeEnv, CreateProcess, CreateSession, SessionExec
@@ -35,13 +38,21 @@ class SessionRoom:
     """See the module. The sessions themselves are those of `sessions`, which a notebook's cells use, too."""
 
     def __init__(
-        self, sessions: Sessions, processes: Processes, files: Files, boot: GuestBoot, config: Config
+        self,
+        sessions: Sessions,
+        processes: Processes,
+        files: Files,
+        boot: GuestBoot,
+        config: Config,
+        *,
+        on_begin: Callable[[Deed], None] = lambda _: None,
     ) -> None:
         self._sessions = sessions
         self._processes = processes
         self._files = files
         self._boot = boot
         self._config = config
+        self._on_begin = on_begin
         self._records: CommandRecords[SessionCommand] = CommandRecords(config, files)
 
     async def create(self, body: CreateSession) -> Session:
@@ -133,7 +144,20 @@ class SessionRoom:
             max_output=max_output_of(body.max_output, self._config, stream=body.stream),
             stream=body.stream,
         )
-        return self.get(session_id).run(order)
+        command = self.get(session_id).run(order)
+        self._on_begin(
+            Deed(
+                kind="command",
+                id=command_id,
+                who=SDK,
+                where=session_id,
+                language="bash",
+                code=body.command,
+                at=time.time(),
+                journal=command.journal,
+            )
+        )
+        return command
 
     async def _prepare(self, session: Session, body: CreateProcess) -> Launch:
         order = CommandOrder(text="", cwd=body.cwd, env=check_env(body.env or {}))

@@ -37,6 +37,7 @@ __all__ = [
     "TerminalResizeHandler",
     "TerminalWaitHandler",
     "TerminalsHandler",
+    "plan_of",
 ]
 
 SDK = "sdk"
@@ -52,7 +53,7 @@ class TerminalsHandler(ApiHandler):
 
     async def post(self) -> None:
         body = self.body(CreateTerminal, lone="surrogateescape")
-        terminal = await self.guest.terminals.create(body.id, _plan_of(body, self.guest.boot))
+        terminal = await self.guest.terminals.create(body.id, plan_of(body, self.guest.boot))
         self.reply(_info_of(terminal), status=201)
 
     def get(self) -> None:
@@ -182,7 +183,7 @@ class _ResizeNote(msgspec.Struct, tag_field="note", tag="resize", frozen=True):
     rows: int
 
 
-def _plan_of(body: CreateTerminal, boot: GuestBoot) -> TerminalPlan:
+def plan_of(body: CreateTerminal, boot: GuestBoot) -> TerminalPlan:
     return TerminalPlan(
         command=body.command,
         cwd=os.path.join(boot.workdir, body.cwd) if body.cwd else boot.workdir,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Protocol, assert_never
 
 import msgspec
 
@@ -15,23 +15,34 @@ from sandcell.client.blocking.execution import past_events, run_execution
 from sandcell.client.options import Callbacks, make_execution
 from sandcell.client.protocol import Request, path_of
 from sandcell.events import Ended, ErrorRaised, Started, Stderr, Stdout
-from sandcell.languages import own_context_of
+from sandcell.languages import language_for, own_context_of
 from sandcell.notebook import NotebookResult, NotebookRun, inject_parameters, language_of
 from sandcell.notebook_file import NotebookFile, check_target, read_notebook
 from sandcell.results import ExecutionError
-from sandcell_container.end import CommandEnd
+from sandcell_container.end import CommandEnd, End
 from sandcell_container.errors import NotFound, SandcellError
-from sandcell_kernel.cells import PythonCell, ShellCell, WrongCell
+from sandcell_kernel.cells import (
+    ContextCell,
+    ExecCell,
+    HelpCell,
+    LineCell,
+    ProcessCell,
+    PythonCell,
+    ShellCell,
+    WrongCell,
+)
 from sandcell_kernel.requests import command_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
     from sandcell.client.blocking.context import Context
+    from sandcell.client.blocking.process import Process
     from sandcell.client.blocking.sandbox import Sandbox
     from sandcell.client.blocking.session import Session
     from sandcell.client.blocking.transport import Transport
     from sandcell.client.notebook_options import NotebookPlan
+    from sandcell.client.options import NotGiven
     from sandcell.command import ExecResult
     from sandcell.events import Event
     from sandcell.notebook import CellWork
@@ -39,6 +50,7 @@ if TYPE_CHECKING:
 __all__ = ["execute_notebook"]
 
 _ORIGIN = "run_notebook"
+_NEEDS_KERNEL = "a line magic of Sandcell needs the Jupyter kernel"
 
 
 def execute_notebook(sandbox: Sandbox, transport: Transport, plan: NotebookPlan) -> NotebookResult:
@@ -97,6 +109,19 @@ def _tell(plan: NotebookPlan, run: NotebookRun, work: CellWork) -> None:
         call(plan.on_progress, run.progress(work))
 
 
+class _RunCommand(Protocol):
+    """Runs a command: in a session, or without one."""
+
+    def __call__(
+        self,
+        command: str,
+        *,
+        timeout: float | NotGiven | None,
+        on_stdout: Callable[[str], object],
+        on_stderr: Callable[[str], object],
+    ) -> ExecResult: ...
+
+
 class _Runner:
     """Runs one cell after another, each where its first line says."""
 
@@ -124,10 +149,18 @@ class _Runner:
         match work.where:
             case PythonCell():
                 self._run_here(work)
+            case ContextCell(context_id, language, code, _):
+                self._run_in(work, context_id, language, code)
             case ShellCell(session_id, code):
                 self._run_shell(work, session_id, code)
+            case ExecCell(code):
+                self._run_command(work, self._sandbox.exec, code)
+            case ProcessCell():
+                self._run_process(work, work.where)
             case WrongCell(problem):
                 work.outputs.fail(ExecutionError(name="UsageError", value=problem))
+            case LineCell() | HelpCell():
+                work.outputs.fail(ExecutionError(name="UNSUPPORTED", value=_NEEDS_KERNEL))
             case _:
                 assert_never(work.where)
 
@@ -147,6 +180,53 @@ class _Runner:
 
         run_execution(self._transport, plain, Callbacks(on_event=hear), check=False)
 
+    def _run_in(self, work: CellWork, context_id: str, language: str | None, code: str) -> None:
+        """Run a cell in another context, with a number of the notebook's own."""
+        count = self._ticket()
+        chosen = language or language_for(context_id)
+        context = self._sandbox.create_context(chosen, id=context_id)
+        body = make_execution(code, language=context.language, context=context.id, timeout=self._plan.timeout)
+        plain = msgspec.structs.replace(body, want=(), origin=_ORIGIN)
+
+        def hear(event: Event) -> None:
+            counted = (
+                msgspec.structs.replace(event, execution_count=count)
+                if isinstance(event, Started | Ended)
+                else event
+            )
+            work.outputs.add(counted)
+            self._heard[plain.id or ""] = work, event.cursor
+
+        run_execution(self._transport, plain, Callbacks(on_event=hear), check=False)
+
+    def _run_process(self, work: CellWork, cell: ProcessCell) -> None:
+        count, outputs = self._ticket(), work.outputs
+        outputs.add(Started(execution_count=count, time=time.time()))
+        job = self._sandbox.start_process(cell.code, id=cell.process_id)
+        if cell.is_detached:
+            ended = Ended(
+                end=End(cause="exited", code=0, at=time.time()), execution_count=count, time=time.time()
+            )
+            outputs.add(ended)
+            return
+        with closing(job.follow()) as events:
+            for event in events:
+                if isinstance(event, Ended):
+                    self._end_process(work, job, msgspec.structs.replace(event, execution_count=count))
+                elif isinstance(event, Stdout | Stderr):
+                    outputs.add(event)
+
+    def _end_process(self, work: CellWork, job: Process, ended: Ended) -> None:
+        end = ended.end
+        signal = end.signal
+        told = CommandEnd(
+            end=end, exit_code=None if signal else end.code, signal=signal, duration=ended.duration
+        )
+        problem = command_problem(told, interrupted=False)
+        if problem is not None:
+            work.outputs.add(ErrorRaised(name=problem.name, value=f"{job.id}: {problem.value}"))
+        work.outputs.add(ended)
+
     def hear_late(self, run: NotebookRun) -> None:
         """Put into the notebook what threads and children have written since their cells ended."""
         for run_id, (work, cursor) in self._heard.items():
@@ -160,9 +240,12 @@ class _Runner:
 
     def _run_shell(self, work: CellWork, session_id: str, code: str) -> None:
         session = self._session(session_id)
+        self._run_command(work, session.exec, code)
+
+    def _run_command(self, work: CellWork, run: _RunCommand, code: str) -> None:
         count, outputs = self._ticket(), work.outputs
         outputs.add(Started(execution_count=count, time=time.time()))
-        done = session.exec(
+        done = run(
             code,
             timeout=self._plan.timeout,
             on_stdout=lambda text: outputs.add(Stdout(text=text)),

@@ -1,0 +1,257 @@
+"""The cells of a front: they run one after another, wherever they run, and have one counter. Pure.
+
+A cell has ended when its reply and its idle are both there; the reply then goes out before idle, and every output
+before both. After an error with `stop_on_error`, the cells that wait are answered "aborted".
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from sandcell_kernel.actions import Answer, Perform, Submit, TakeTicket
+from sandcell_kernel.answers import Problem
+from sandcell_kernel.cells import ContextCell, HelpCell, PythonCell, WrongCell
+from sandcell_kernel.requests import (
+    INTERRUPTED,
+    Run,
+    full,
+    is_object,
+    number_field,
+    text_field,
+    with_count,
+)
+from sandcell_kernel.shell_output import ShellOutput
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from sandcell_container.end import Cause
+    from sandcell_kernel.outbox import Outbox
+    from sandcell_kernel.shell_output import StreamName, StreamText
+    from sandcell_kernel.wire import Channel, Message, RequestKey
+
+__all__ = ["DIED", "CellQueue"]
+
+DIED = "ContextDied"
+# How a run that its kernel did not answer is named to the front end.
+_NAMES: dict[Cause, str] = {"interrupted": "KeyboardInterrupt", "timeout": "TimeoutError"}
+_SILENT = "the kernel gave no answer that could be read"
+_COUNTED = ("execute_input", "execute_result")
+
+
+class CellQueue:
+    """See the module.
+
+    `has_tickets`: the front's own kernel counts for cells that run elsewhere. Else the front counts by itself, and what
+    its kernel counts is rewritten.
+    """
+
+    def __init__(self, out: Outbox, *, max_waiting: int, max_output: int, has_tickets: bool) -> None:
+        self._out = out
+        self._max_waiting = max_waiting
+        self._max_output = max_output
+        self._has_tickets = has_tickets
+        self._waiting: deque[Run] = deque()
+        self._running: Run | None = None
+        self._count = 0
+
+    @property
+    def running(self) -> Run | None:
+        return self._running
+
+    # --- what the front end asks
+
+    def add(self, run: Run) -> None:
+        """Queue a cell; one too many is refused."""
+        if len(self._waiting) < self._max_waiting:
+            self._waiting.append(run)
+        else:
+            self._out.refuse(run.channel, run.request, full(self._max_waiting, "cells"))
+
+    def advance(self) -> None:
+        """Begin with cells as long as none runs."""
+        while self._running is None and self._waiting:
+            self._running = self._waiting.popleft()
+            self._start(self._running)
+
+    def interrupt(self) -> RequestKey | None:
+        """Note that the running cell is to be interrupted; returns which one, None where the front's own kernel runs it."""
+        run = self._running
+        if run is None or isinstance(run.where, PythonCell):
+            return None
+        run.interrupted = True
+        return run.request.key
+
+    def answer(self, channel: Channel, message: Message) -> bool:
+        """Take an answer to what a cell's work has asked; False where it has asked nothing."""
+        run = self._running
+        if run is None or not run.wants_input or isinstance(run.where, PythonCell | ContextCell):
+            return False
+        run.wants_input = False
+        self._out.do(Answer(run.request.key, text_field(message, "value")))
+        return True
+
+    # --- what a kernel says
+
+    def hear(self, run: Run, channel: Channel, message: Message) -> None:
+        """Take a message of the kernel for the running cell, but its status."""
+        kind = message.msg_type
+        if kind == "execute_reply":
+            run.reply = message if is_object(message) else None
+        elif kind == "execute_input" and isinstance(run.where, ContextCell):
+            pass  # said already, with the first line and the count of the notebook
+        else:
+            run.wants_input |= kind == "input_request"
+            self._out.pass_on(channel, self._counted(run, message) if kind in _COUNTED else message)
+
+    def end(self, run: Run, *, cause: Cause, reason: str, lost: bool, note: str) -> None:
+        """End a cell whose kernel will say nothing more for it. See `Front.end_run`."""
+        self._be_busy(run)
+        if note and not run.silent:
+            self._out.note(run.request, note)
+        if run.reply is not None:
+            reply = self._counted(run, run.reply)
+            self._out.pass_reply(run.channel, run.request, reply)
+            self._close(run, reply)
+        else:
+            name = DIED if lost else _NAMES.get(cause, DIED)
+            self._fail(run, Problem(name=name, value=reason or _SILENT), is_noted=lost)
+
+    # --- how the guest's own work goes on
+
+    def give_ticket(self, key: RequestKey, count: int) -> None:
+        """Go on with a cell that has got its execution count."""
+        run = self._of(key)
+        if run is not None:
+            self._go_on(run, count)
+
+    def show_output(self, key: RequestKey, name: StreamName, data: bytes) -> None:
+        run = self._of(key)
+        if run is not None:
+            self._show(run, run.output.feed(name, data))
+
+    def show(
+        self, key: RequestKey, data: dict[str, Any], *, display_id: str | None = None, is_update: bool = False
+    ) -> None:
+        """Display something, after what was written before."""
+        run = self._of(key)
+        if run is not None and not run.silent:
+            self._out.display(run.request, data, display_id=display_id, is_update=is_update)
+
+    def ask(self, key: RequestKey, prompt: str, *, password: bool) -> None:
+        run = self._of(key)
+        if run is not None:
+            run.wants_input = True
+            self._out.ask(run.request, prompt, password=password)
+
+    def withdraw(self, key: RequestKey) -> None:
+        """What was asked needs no answer any more."""
+        run = self._of(key)
+        if run is not None:
+            run.wants_input = False
+
+    def end_work(
+        self, key: RequestKey, problem: Problem | None, *, payload: Sequence[dict[str, Any]] = ()
+    ) -> None:
+        run = self._of(key)
+        if run is None:
+            return
+        self._show(run, run.output.finish())
+        if problem is not None:
+            self._fail(run, problem)
+        else:
+            self._out.reply_ran(run.channel, run.request, count=run.count, payload=payload)
+            self._close(run)
+
+    def fail(self, key: RequestKey, problem: Problem) -> None:
+        run = self._of(key)
+        if run is not None:
+            self._fail(run, problem)
+
+    # --- inside
+
+    def _start(self, run: Run) -> None:
+        match run.where:
+            case PythonCell():
+                self._out.do(Submit(run.request))
+            case HelpCell(text):
+                self._be_busy(run)
+                page = {"source": "page", "data": {"text/plain": text}, "start": 0}
+                self._out.reply_ran(run.channel, run.request, count=self._count, payload=[page])
+                self._close(run)
+            case WrongCell(problem):
+                self._fail(run, Problem(name="UsageError", value=problem))
+            case _:
+                self._be_busy(run)
+                if not run.store_history:
+                    self._go_on(run, self._count)
+                elif self._has_tickets:
+                    self._out.do(TakeTicket(run.request.key))
+                else:
+                    self._go_on(run, self._count + 1)
+
+    def _go_on(self, run: Run, count: int) -> None:
+        run.count = count
+        self._count = max(self._count, count)
+        if not run.silent:
+            self._out.execute_input(run.request, text_field(run.request, "code"), count)
+        if run.interrupted:
+            self._fail(run, INTERRUPTED)
+            return
+        run.started = True
+        match run.where:
+            case ContextCell(context_id, language, code, _):
+                inner = run.request.with_content({**run.request.body(), "code": code})
+                self._out.do(Submit(inner, context_id, language))
+            case PythonCell() | HelpCell() | WrongCell():
+                raise AssertionError("these never wait for a count")
+            case work:
+                run.output = ShellOutput(self._max_output)
+                self._out.do(Perform(run.request.key, work, run.allow_stdin))
+
+    def _counted(self, run: Run, message: Message) -> Message:
+        """Return a message with the notebook's count, where its kernel counts for itself."""
+        if isinstance(run.where, ContextCell):
+            return with_count(message, run.count)
+        if self._has_tickets or not run.store_history:
+            return message
+        run.count = run.count or self._count + 1
+        return with_count(message, run.count)
+
+    def _of(self, key: RequestKey) -> Run | None:
+        run = self._running
+        return run if run is not None and run.request.key == key else None
+
+    def _show(self, run: Run, texts: Iterable[StreamText]) -> None:
+        for name, text in texts:
+            self._out.stream(run.request, name, text)
+
+    def _fail(self, run: Run, problem: Problem, *, is_noted: bool = False) -> None:
+        """Say what the kernel did not. `is_noted`: also as a line on stderr."""
+        self._be_busy(run)
+        if is_noted:
+            self._out.note(run.request, problem.value)
+        self._out.error(run.request, problem)
+        self._out.reply_error(run.channel, run.request, problem, count=run.count or self._count)
+        self._close(run, failed=True)
+
+    def _close(self, run: Run, reply: Message | None = None, *, failed: bool = False) -> None:
+        """Say idle, after the reply; `reply` is the kernel's own."""
+        self._running = None
+        self._out.idle(run.request, run.idle)
+        if reply is not None:
+            self._count = max(self._count, number_field(reply, "execution_count"))
+            failed = text_field(reply, "status") != "ok"
+        if failed and run.stop_on_error and not run.silent:
+            self._abort_waiting()
+
+    def _abort_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        for run in waiting:
+            self._out.serve(run.channel, run.request, {"status": "aborted"})
+
+    def _be_busy(self, run: Run) -> None:
+        if not run.busy:
+            run.busy = True
+            self._out.busy(run.request)

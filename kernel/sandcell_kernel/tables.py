@@ -1,0 +1,87 @@
+"""What our magics show: tables with a text form and an HTML form. Pure; nothing in them is taken for markup."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = ["Table", "describe_age", "describe_bytes", "printable"]
+
+_LONGEST_CELL = 200
+_HEAD_STYLE = "text-align:left"
+_CELL_STYLE = "text-align:left;white-space:pre-wrap"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of text below `head`, which is empty for a table of names and values."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    @classmethod
+    def of(cls, title: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+        """Make a table; a value of None is an empty cell, and long ones are cut."""
+        return cls(title, tuple(head), tuple(tuple(map(_shown, row)) for row in rows))
+
+    def bundle(self) -> dict[str, str]:
+        """Return both forms by their MIME types."""
+        return {"text/plain": self.text(), "text/html": self.html()}
+
+    def text(self) -> str:
+        rows = [self.head, *self.rows] if self.head else list(self.rows)
+        if not self.rows:
+            return f"{self.title}: none"
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = (
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows
+        )
+        return "\n".join([self.title, *(line.rstrip() for line in lines)])
+
+    def html(self) -> str:
+        title = f"<div><strong>{html.escape(self.title)}</strong></div>"
+        if not self.rows:
+            return f"{title}<div><em>none</em></div>"
+        head = _row_of(self.head, "th", _HEAD_STYLE) if self.head else ""
+        body = "".join(_row_of(row, "td", _CELL_STYLE) for row in self.rows)
+        return f"{title}<table>{f'<thead>{head}</thead>' if head else ''}<tbody>{body}</tbody></table>"
+
+
+def describe_bytes(count: float | None) -> str:
+    """Return a size as people write it, "" where it is not known."""
+    if count is None:
+        return ""
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count:.0f} B"
+
+
+def describe_age(seconds: float) -> str:
+    """Return how long ago something was, in the largest unit that it fills."""
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
+
+
+def printable(text: str) -> str:
+    """Return text that does nothing to a terminal: user code may have put anything into it."""
+    return "".join(
+        each if each.isprintable() or each == "\n" else "\N{REPLACEMENT CHARACTER}" for each in text
+    )
+
+
+def _shown(value: object) -> str:
+    text = "" if value is None else printable(str(value)).replace("\n", " ")
+    return text if len(text) <= _LONGEST_CELL else f"{text[: _LONGEST_CELL - 3]}..."
+
+
+def _row_of(cells: Sequence[str], tag: str, style: str) -> str:
+    shown = "".join(f'<{tag} style="{style}">{html.escape(cell)}</{tag}>' for cell in cells)
+    return f"<tr>{shown}</tr>"

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import pytest
+
+from sandcell_kernel.cells import (
+    Cell,
+    ContextCell,
+    ExecCell,
+    HelpCell,
+    LineCell,
+    LineOrder,
+    ProcessCell,
+    PythonCell,
+    ShellCell,
+    WrongCell,
+    read_cell,
+)
+from sandcell_kernel.magics import MAGICS, describe_magic
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "",
+        "\n\n",
+        "1 + 1",
+        "%%bash\nls",
+        "%%shellish\nls",
+        "%%shell_\nls",
+        "%shell ls",
+        "x = 1\n%%shell\nls",
+        "# %%shell\nls",
+        "%%time\n%%shell\nls",
+        "!ls",
+        "%processes",
+        "x = %process list",
+        "%timeit 1",
+        "?print",
+        "%%sql?",
+    ],
+)
+def test_what_is_not_ours_is_python(code: str) -> None:
+    assert read_cell(code) == PythonCell()
+
+
+@pytest.mark.parametrize(
+    ("code", "session", "rest"),
+    [
+        ("%%shell\nls", "shell", "ls"),
+        ("%%shell", "shell", ""),
+        ("%%shell  \nls\n\npwd\n", "shell", "ls\n\npwd\n"),
+        ("\n \n%%shell\nls", "shell", "ls"),
+        ("  %%shell build\n  ls", "build", "  ls"),
+        ("%%shell build-2\r\nls", "build-2", "ls"),
+    ],
+)
+def test_the_first_line_names_the_session(code: str, session: str, rest: str) -> None:
+    assert read_cell(code) == ShellCell(session, rest)
+
+
+def order(magic: str, verb: str, *operands: str, **options: str) -> LineOrder:
+    return LineOrder(magic, verb, operands, {f"--{name}": value for name, value in options.items()})
+
+
+@pytest.mark.parametrize(
+    ("code", "cell"),
+    [
+        ("%%exec\nls", ExecCell("ls")),
+        ("%%process\nmake", ProcessCell(None, "make")),
+        ("%%process job --detach\nmake", ProcessCell("job", "make", is_detached=True)),
+        ("%%context js --language javascript\n1", ContextCell("js", "javascript", "1", 35)),
+        ("\n%%context other\n1", ContextCell("other", None, "1", 17)),
+        ("%%context other", ContextCell("other", None, "", 15)),
+        ("%process", LineCell((order("%process", "list"),))),
+        ("%process logs job --tail 5", LineCell((order("%process", "logs", "job", tail="5"),))),
+        ("%process logs --tail=5 job", LineCell((order("%process", "logs", "job", tail="5"),))),
+        ("%process kill a b", LineCell((order("%process", "kill", "a", "b"),))),
+        ("%sandbox files 'my folder'", LineCell((order("%sandbox", "files", "my folder"),))),
+        (
+            "%sandbox info\n\n# then\n%context list",
+            LineCell((order("%sandbox", "info"), order("%context", "list"))),
+        ),
+        ("%terminal", LineCell((order("%terminal", ""),))),
+    ],
+)
+def test_the_first_line_says_what_is_done(code: str, cell: Cell) -> None:
+    assert read_cell(code) == cell
+
+
+@pytest.mark.parametrize("code", ["%%shell?", "?%%shell", "%%shell ??", "  %process?\n"])
+def test_a_question_for_a_magic_is_help(code: str) -> None:
+    assert isinstance(read_cell(code), HelpCell)
+
+
+def test_each_magic_and_each_verb_has_its_help() -> None:
+    for magic in MAGICS:
+        text = describe_magic(magic)
+        assert magic.summary in text
+        assert all(each.summary in text for each in magic.verbs)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "%%shell a b\nls",
+        "%%shell ../x\nls",
+        "%%shell UPPER",
+        "%%shell -",
+        "%%shell 'a",
+        "%%exec now\nls",
+        "%%context\n1",
+        "%%context a --language\n1",
+        "%process fly",
+        "%process kill",
+        "%process logs job --tail many",
+        "%process logs job --color",
+        "%process list\nprint(1)",
+        "%process list\n%%shell\nls",
+    ],
+)
+def test_a_first_line_that_cannot_be_followed_says_why(code: str) -> None:
+    cell = read_cell(code)
+    assert isinstance(cell, WrongCell)
+    assert cell.problem
