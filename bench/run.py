@@ -22,7 +22,14 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="exit with 1 when a promise was missed")
     options = parser.parse_args()
     outcomes = list[Outcome]()
-    for open_some in (open_rows, open_result_rows, open_command_rows, open_context_rows, open_life_rows, open_container_rows):
+    for open_some in (
+        open_rows,
+        open_result_rows,
+        open_command_rows,
+        open_context_rows,
+        open_life_rows,
+        open_container_rows,
+    ):
         with open_some(options.engine) as rows:
             outcomes += [measure(row) for row in rows]
     print_table(outcomes)

@@ -98,6 +98,15 @@ _SANDBOX_VERBS = (
     Verb(name="top", summary="the processes in it"),
     Verb(name="files", summary="what is in a folder", operands="[PATH]", most=1),
     Verb(
+        name="download", summary="a link that saves a file of at most 8 MiB", operands="PATH", least=1, most=1
+    ),
+    Verb(
+        name="env",
+        summary="which variables user code has; sets some",
+        operands="[NAME=VALUE...]",
+        most=64,
+    ),
+    Verb(
         name="follow",
         summary="what programs run in it, live, until you interrupt",
         options=(Option("--all"),),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import html
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["Table", "describe_age", "describe_bytes", "printable"]
+__all__ = ["Table", "describe_age", "describe_bytes", "link_to_data", "printable"]
 
 _LONGEST_CELL = 200
 _HEAD_STYLE = "text-align:left"
@@ -50,6 +51,15 @@ class Table:
         head = _row_of(self.head, "th", _HEAD_STYLE) if self.head else ""
         body = "".join(_row_of(row, "td", _CELL_STYLE) for row in self.rows)
         return f"{title}<table>{f'<thead>{head}</thead>' if head else ''}<tbody>{body}</tbody></table>"
+
+
+def link_to_data(name: str, data: bytes) -> dict[str, str]:
+    """Return a link that saves `data` as a file called `name`: the data is in the link itself."""
+    shown = printable(name).replace("\n", " ")
+    url = f"data:application/octet-stream;base64,{base64.b64encode(data).decode()}"
+    size = describe_bytes(len(data))
+    link = f'<a download="{html.escape(shown)}" href="{url}">{html.escape(shown)}</a> ({size})'
+    return {"text/plain": f"{shown} ({size}): the link is in the HTML form", "text/html": link}
 
 
 def describe_bytes(count: float | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -136,6 +137,28 @@ async def test_the_sandbox_is_shown_in_tables(notebook: Notebook, shared: AsyncS
     terminal = shown((await notebook.run("%terminal desk")).outputs)
     assert f"sandcell shell --sandbox {shared.name} --id desk" in terminal
     assert (await shared.terminal("desk")).status == "running"
+
+
+async def test_everything_begins_anew_but_the_files(notebook: Notebook, shared: AsyncSandbox) -> None:
+    await notebook.run("x = 1\nopen('kept', 'wb').write(b'\\x00kept')")
+    await notebook.run("%%shell\ny=1")
+    job = await shared.start_process("sleep 1000")
+    assert (await notebook.run("%sandbox restart")).reply["status"] == "ok"
+    assert (await notebook.run("x")).reply["ename"] == "NameError"
+    assert (await notebook.run("%%shell\necho ${y-gone}")).text() == "gone\n"
+    await job.refresh()
+    assert job.status == "ended"
+    link = (await notebook.run("%sandbox download kept")).outputs[0][1]["data"]["text/html"]
+    assert 'download="kept"' in link
+    assert base64.b64encode(b"\x00kept").decode() in link
+
+
+async def test_variables_are_set_and_values_of_others_are_not_saved(notebook: Notebook) -> None:
+    told = shown((await notebook.run("%sandbox env SECRET_THING=hush")).outputs)
+    assert "hush" not in told
+    assert "/home/user" in told
+    assert (await notebook.run("%%exec\necho $SECRET_THING")).text() == "hush\n"
+    assert (await notebook.run("%sandbox env nothing")).reply["ename"] == "INVALID_ARGUMENT"
 
 
 async def test_a_person_sees_live_what_an_agent_runs(notebook: Notebook, shared: AsyncSandbox) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from sandcell.activity import Activity, Deed
 from sandcell.context import Contexts, Executions
 from sandcell.guest.commands import Commands
+from sandcell.guest.env_room import EnvRoom
 from sandcell.guest.processes import Processes
 from sandcell_container.guest.boot import GuestBoot
 from sandcell_container.guest.files import Files
@@ -42,6 +43,7 @@ class Desk:
     terminals: Terminals
     table: ProcessTable
     spawner: Spawner
+    env: EnvRoom
     activity: Activity
     started_at: float
 

@@ -15,9 +15,10 @@ from sandcell.guest.sandbox import describe
 from sandcell.guest.stage import Outcome
 from sandcell.guest.terminals import plan_of
 from sandcell.guest.waits import within
+from sandcell_container.errors import ErrorCode, error
 from sandcell_container.frames import Kind
 from sandcell_container.guest.files import ListPlan
-from sandcell_kernel.tables import Table, describe_age, describe_bytes
+from sandcell_kernel.tables import Table, describe_age, describe_bytes, link_to_data
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -33,6 +34,8 @@ __all__ = ["LineWork"]
 _NOTHING = Outcome()
 _WAIT_S = 300.0
 _MOST_FILES = 1000
+_MOST_DOWNLOAD = 8 * 2**20
+_COMMON = ("HOME", "LANG", "PATH", "SHELL", "TERM", "TMPDIR", "USER")
 
 
 class LineWork:
@@ -54,6 +57,9 @@ class LineWork:
             ("%sandbox", "stats"): self._show_stats,
             ("%sandbox", "top"): self._show_top,
             ("%sandbox", "files"): self._list_files,
+            ("%sandbox", "download"): self._download,
+            ("%sandbox", "env"): self._show_env,
+            ("%sandbox", "restart"): self._restart,
             ("%sandbox", "follow"): self._follow,
             ("%sandbox", "pull-history"): self._pull,
         }
@@ -223,6 +229,48 @@ class LineWork:
         stage.show(Table.of(f"Files in {path}", ("NAME", "SIZE", "CHANGED (UTC)", ""), rows))
         if page.next_cursor is not None:
             stage.say(f"only the first {_MOST_FILES} are shown")
+        return _NOTHING
+
+    async def _download(self, stage: Stage, order: LineOrder) -> Outcome:
+        """Show a link that holds the file itself: a guest has no address that a browser could ask."""
+        (path,) = order.operands
+        file = await self._desk.files.read(path)
+        try:
+            if file.info.size > _MOST_DOWNLOAD:
+                hint = "open it in parts, or take it by `sandcell cp`"
+                raise error(ErrorCode.TOO_LARGE, f"{path[:80]!r} has {file.info.size} bytes", hint=hint)
+            data = b"".join([chunk async for chunk in file.chunks(0, _MOST_DOWNLOAD)])
+        finally:
+            await file.aclose()
+        stage.show(link_to_data(file.info.name, data))
+        return _NOTHING
+
+    async def _show_env(self, stage: Stage, order: LineOrder) -> Outcome:
+        """Show the names, and the values of those that are the same everywhere: a notebook is saved, and shown to others."""
+        changes = dict(each.partition("=")[::2] for each in order.operands)
+        if any("=" not in each for each in order.operands):
+            raise error(ErrorCode.INVALID_ARGUMENT, "a variable is set by NAME=VALUE")
+        if changes:
+            self._desk.env.change(changes)
+        rows = [
+            (name, value if name in _COMMON else "(set)")
+            for name, value in sorted(self._desk.env.whole().items())
+        ]
+        stage.show(Table.of("Variables", ("NAME", "VALUE"), rows))
+        return _NOTHING
+
+    async def _restart(self, stage: Stage, _: LineOrder) -> Outcome:
+        desk = self._desk
+        await desk.processes.kill_all(who=stage.origin)
+        for terminal in desk.terminals.list():
+            await desk.terminals.delete(terminal.id, who=stage.origin)
+        for session in desk.sessions.list():
+            await session.restart()
+        for context in desk.contexts.list():
+            await context.restart(who=stage.origin)
+        stage.say(
+            "everything that ran has ended, interpreters and sessions begin anew; files are as they were"
+        )
         return _NOTHING
 
     async def _follow(self, stage: Stage, order: LineOrder) -> Outcome:

@@ -148,7 +148,9 @@ async def _furnish(held: AsyncExitStack, given: Given, spawner: Spawner, group: 
     held.callback(leases.close)
     commands = Commands(spawner, boot, config, files, on_begin=activity)
     table, started_at = ProcessTable(spawner, worker), time.time()
+    env_room = EnvRoom(env, contexts, sessions)
     desk = Desk(
+        env=env_room,
         boot=boot,
         memo=memo,
         meter=meter,
@@ -166,7 +168,7 @@ async def _furnish(held: AsyncExitStack, given: Given, spawner: Spawner, group: 
     )
     return Guest(
         boot=boot,
-        env=EnvRoom(env, contexts, sessions),
+        env=env_room,
         memo=memo,
         meter=meter,
         config=config,
