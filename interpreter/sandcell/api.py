@@ -89,11 +89,12 @@ class ToolSpec(Body, frozen=True, kw_only=True):
 
 class OfferTools(Body, frozen=True, kw_only=True):
     """The functions that a run may call. `key` is a secret of the client that answers: who answers, or follows so that there is
-    somebody to ask, says it. `client` is what its lease says: while that is open calls wait for who follows."""
+    somebody to ask, says it. `client` is what its lease says: while that is open calls wait for who follows. `required`: a run that could not call them is refused."""
 
     key: str
     tools: tuple[ToolSpec, ...]
     client: str = ""
+    required: bool = False
 
 
 class ToolFailure(Body, frozen=True, kw_only=True):

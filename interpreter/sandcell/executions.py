@@ -229,6 +229,8 @@ class Executions:
         context = self._contexts.for_run(request)
         if request.env or request.cwd is not None:
             context.speaks.check("surroundings")
+        if request.tools is not None and request.tools.required:
+            context.speaks.check("tools")
         self.check_turn(context.id, inside)
         execution = self.create(request, context_id=context.id)
         execution.inside = inside

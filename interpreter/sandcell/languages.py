@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 __all__ = ["LANGUAGES", "Feature", "Language", "language_for", "named", "own_context_of", "unknown_language"]
 
-# surroundings: a folder and variables of one run. objects: push and pull. memory: a limit of one context.
-Feature = Literal["complete", "inspect", "memory", "objects", "surroundings", "tickets", "variables"]
+# surroundings: a folder and variables of one run. objects: push and pull. memory: a limit of one context. tools: of the host.
+Feature = Literal["complete", "inspect", "memory", "objects", "surroundings", "tickets", "tools", "variables"]
 
 _ALL: frozenset[Feature] = frozenset(
-    ("complete", "inspect", "memory", "objects", "surroundings", "tickets", "variables")
+    ("complete", "inspect", "memory", "objects", "surroundings", "tickets", "tools", "variables")
 )
 _NO_ID = re.compile(r"[^a-z0-9_-]")
 _HINTS: dict[Feature, str] = {
@@ -29,6 +29,7 @@ _HINTS: dict[Feature, str] = {
     "objects": "push() and pull() are for python, javascript, typescript and r; files work in every language",
     "surroundings": "create_context(env=..., cwd=...) makes an interpreter that has them",
     "tickets": "a cell for the shell counts in a front of python",
+    "tools": "host tools are for python, javascript, typescript, bash and r; tools=[] gives a run none",
     "variables": "variables() is for python: code in the language itself can list them",
 }
 
@@ -64,11 +65,17 @@ class Language:
 LANGUAGES = (
     Language(name="python", aliases=("py", "python3"), features=_ALL),
     Language(
-        name="javascript", aliases=("js", "deno"), features=frozenset(("complete", "memory", "objects"))
+        name="javascript",
+        aliases=("js", "deno"),
+        features=frozenset(("complete", "memory", "objects", "tools")),
     ),
-    Language(name="typescript", aliases=("ts",), features=frozenset(("complete", "memory", "objects"))),
-    Language(name="bash", aliases=("sh", "shell"), features=frozenset(("surroundings",))),
-    Language(name="r", aliases=("ir",), features=frozenset(("complete", "inspect", "memory", "objects"))),
+    Language(
+        name="typescript", aliases=("ts",), features=frozenset(("complete", "memory", "objects", "tools"))
+    ),
+    Language(name="bash", aliases=("sh", "shell"), features=frozenset(("surroundings", "tools"))),
+    Language(
+        name="r", aliases=("ir",), features=frozenset(("complete", "inspect", "memory", "objects", "tools"))
+    ),
 )
 
 _BY_NAME = {name: language for language in LANGUAGES for name in (language.name, *language.aliases)}

@@ -86,6 +86,7 @@
     const writer = connection.writable.getWriter();
     await writer.write(new TextEncoder().encode(`${head}\n${body}`)).catch(() => {}); // refused before it was read: the answer says why
     const answer = await readAll(connection).catch((problem) => unreachable(problem, name));
+    await writer.close().catch(() => {}); // else the connection stays open
     const end = answer.indexOf(10);
     if (end < 0) unreachable(new Error("the connection ended"), name);
     const told = JSON.parse(new TextDecoder().decode(answer.subarray(end + 1)));
@@ -107,9 +108,11 @@
 
   Object.defineProperty(Deno.jupyter, Symbol.for("sandcell"), {
     value: {
-      // The way to the tools of the run that comes next.
+      // The way to the tools of the run that comes next, for itself and for what it starts; none where that has none.
       link(address, secret) {
-        link = { address, secret };
+        link = address === undefined ? null : { address, secret };
+        if (link === null) Deno.env.delete("SANDCELL_TOOLS");
+        else Deno.env.set("SANDCELL_TOOLS", `${address}:${secret}`);
       },
       // All that a run has shown stands before this in the kernel's queue.
       settle(token) {

@@ -14,8 +14,8 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from sandcell_kernel.dialects import INTERRUPTED, Heard, body_of
-from sandcell_kernel.wire import BadMessage, ChannelMessage, Message, new_message
+from sandcell_kernel.dialects import INTERRUPTED, Heard, Lender, body_of, extras_of
+from sandcell_kernel.wire import ChannelMessage, Message, new_message
 
 if TYPE_CHECKING:
     from sandcell_kernel.wire import Channel
@@ -47,11 +47,12 @@ class DenoDialect:
         self.greeting = _GREETING
         self._language = language
         self._run: _Run | None = None
+        self._lender = Lender(_lend, f"{_OURS}.link()")
 
     def tell(self, channel: Channel, message: Message) -> list[ChannelMessage]:
         if message.msg_type == "execute_request":
             self._run = _Run(message)
-            return _lead_to_tools(message)
+            return self._lender.ahead_of(message)
         if message.msg_type == "interrupt_request" and self._run is not None:
             self._run.interrupted = True
         return []
@@ -225,25 +226,10 @@ def _idle_after(reply: Message) -> ChannelMessage:
     )
 
 
-def _lead_to_tools(request: Message) -> list[ChannelMessage]:
-    """Return what tells the kernel of the host tools of a run that has some."""
-    told = _extras_of(request).get("tools")
-    if not isinstance(told, dict):
-        return []
-    known = cast("dict[str, Any]", told)
-    place = ", ".join(json.dumps(str(known.get(name, ""))) for name in ("address", "secret"))
-    content = {"code": f"{_OURS}.link({place})", "silent": True, "store_history": False, "allow_stdin": False}
-    return [ChannelMessage("shell", new_message("execute_request", content, session=_SESSION))]
+def _lend(address: str, secret: str) -> str:
+    return f"{_OURS}.link({json.dumps(address)}, {json.dumps(secret)})"
 
 
 def _wants_value(request: Message) -> bool:
-    wanted = _extras_of(request).get("want")
+    wanted = extras_of(request).get("want")
     return isinstance(wanted, list) and "value" in wanted
-
-
-def _extras_of(request: Message) -> dict[str, Any]:
-    try:
-        extras = request.meta().get("sandcell")
-    except BadMessage:
-        return {}
-    return cast("dict[str, Any]", extras) if isinstance(extras, dict) else {}

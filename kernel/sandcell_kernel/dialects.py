@@ -5,14 +5,17 @@ Pure machines: messages in, messages out. A dialect that is not needed is `Plain
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from sandcell_kernel.wire import BadMessage, ChannelMessage, new_message
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sandcell_kernel.wire import Channel, Message
 
-__all__ = ["INTERRUPTED", "Dialect", "Heard", "Plain", "RDialect"]
+__all__ = ["INTERRUPTED", "Dialect", "Heard", "Lender", "Plain", "RDialect"]
 
 _PICTURES = {"image/png", "image/svg+xml", "image/jpeg", "application/pdf"}
 INTERRUPTED = "KeyboardInterrupt"  # the name of the error of a run that was interrupted, in every language
@@ -55,6 +58,27 @@ class Plain:
         return Heard([ChannelMessage(channel, message)], [])
 
 
+class Lender:
+    """Lends a run its host tools, by code that the kernel runs ahead of it, as it knows nothing of metadata.
+
+    `lend` makes that code of the address and the secret that the tools are called with; `take` takes them away again.
+    """
+
+    def __init__(self, lend: Callable[[str, str], str], take: str) -> None:
+        self._lend = lend
+        self._take = take
+        self._has_lent = False
+
+    def ahead_of(self, request: Message) -> list[ChannelMessage]:
+        """Return what has to be sent before this execute_request."""
+        tools = extras_of(request).get("tools")
+        had, self._has_lent = self._has_lent, isinstance(tools, dict)
+        if not isinstance(tools, dict):
+            return [_errand(self._take)] if had else []
+        told = cast("dict[str, Any]", tools)
+        return [_errand(self._lend(str(told.get("address", "")), str(told.get("secret", ""))))]
+
+
 class RDialect:
     """IRkernel: shows values as displays, so the last one of a run is made its result; calls an interrupted run "abort"; does not exit
     by itself.
@@ -66,10 +90,10 @@ class RDialect:
 
     def __init__(self) -> None:
         self._held: list[Message] = []  # a value that may be the last one, and the plots that came after it
+        self._lender = Lender(_lend_to_r, 'Sys.unsetenv("SANDCELL_TOOLS")')
 
     def tell(self, channel: Channel, message: Message) -> list[ChannelMessage]:
-        """Nothing has to be known of what is sent."""
-        return []
+        return self._lender.ahead_of(message) if message.msg_type == "execute_request" else []
 
     def hear(self, channel: Channel, message: Message) -> Heard:
         if message.msg_type == "execute_reply":
@@ -95,6 +119,24 @@ def body_of(message: Message) -> dict[str, Any]:
         return message.body()
     except BadMessage:
         return {}
+
+
+def extras_of(request: Message) -> dict[str, Any]:
+    """Return what a request asks beyond the protocol, {} where that is nothing."""
+    try:
+        extras = request.meta().get("sandcell")
+    except BadMessage:
+        return {}
+    return cast("dict[str, Any]", extras) if isinstance(extras, dict) else {}
+
+
+def _lend_to_r(address: str, secret: str) -> str:
+    return f"Sys.setenv(SANDCELL_TOOLS = {json.dumps(f'{address}:{secret}')})"  # also a literal of R
+
+
+def _errand(code: str) -> ChannelMessage:
+    content = {"code": code, "silent": True, "store_history": False, "allow_stdin": False}
+    return ChannelMessage("shell", new_message("execute_request", content, session="sandcell"))
 
 
 def _is_value(message: Message) -> bool:

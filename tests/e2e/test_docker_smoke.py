@@ -52,6 +52,16 @@ def test_an_error_of_the_code_is_data(sandbox: Sandbox) -> None:
     assert error.name == "ZeroDivisionError"
 
 
+def test_host_tools_are_called_by_the_user(sandbox: Sandbox) -> None:
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    code = "import subprocess\nline = 'sandcell-tool add \\'{\"a\": 20, \"b\": 1}\\'; id -u'\n"
+    code += "(tools.add(1, 2), subprocess.check_output(line, shell=True, text=True))"
+    run = sandbox.run_code(code, tools=[add])
+    assert run.value == [3, f"21\n{USER_UID}\n"]
+
+
 def test_commands_run_as_the_user(sandbox: Sandbox) -> None:
     done = sandbox.exec("id -u; id -un; pwd; echo $HOME; exit 3")
     assert done.stdout.split() == [str(USER_UID), "user", "/workspace", "/home/user"]

@@ -413,6 +413,42 @@ def test_host_tools_are_called_from_javascript(sandbox: Sandbox, language: str) 
     assert without.error.name == "ToolUnavailable"
 
 
+@pytest.mark.parametrize(
+    ("language", "code"),
+    [
+        (
+            "javascript",
+            """const done = new Deno.Command("sandcell-tool", { args: ["divide", '{"a": 1, "b": 4}'] }).outputSync();
+            new TextDecoder().decode(done.stdout).trim()""",
+        ),
+        (
+            "r",
+            """noquote(system2("sandcell-tool", c("divide", shQuote('{"a": 1, "b": 4}')), stdout = TRUE))""",
+        ),
+    ],
+)
+def test_what_a_run_starts_calls_its_host_tools(sandbox: Sandbox, language: str, code: str) -> None:
+    check_installed(language)
+    run = sandbox.run_code(code, language=language, tools=[divide])
+    assert run.error is None
+    assert run.text is not None
+    assert run.text.split()[-1].strip("'\"") == "0.25"
+    without = sandbox.run_code(code, language=language)
+    assert without.text is None or "0.25" not in without.text
+    assert not without.tool_calls
+
+
+def test_calls_from_javascript_leave_nothing_open(sandbox: Sandbox) -> None:
+    code = """
+        const opened = () => Array.from(Deno.readDirSync("/proc/self/fd")).length;
+        await tools.divide({ a: 1, b: 1 });
+        const before = opened();
+        for (let n = 0; n < 50; n++) await tools.divide({ a: n, b: 1 });
+        opened() - before
+    """
+    assert sandbox.run_code(code, language="javascript", tools=[divide]).value <= 2
+
+
 def test_host_tools_are_called_from_bash(sandbox: Sandbox) -> None:
     code = """sandcell-tool divide '{"a": 1, "b": 4}'"""
     run = sandbox.run_code(code, language="bash", tools=[divide])
@@ -510,6 +546,8 @@ def test_any_kernelspec_goes_by_its_name(own: Sandbox) -> None:
     assert context.language == "other"
     run = context.run_code("import os; print(os.environ['WHERE']); 6 * 7")
     assert (run.stdout, run.text, run.error) == ("/home/user/x\n", "42", None)
+    with pytest.raises(SandcellError, match="other has no tools"):
+        context.run_code("1", tools=[divide])
     assert own.run_code("1", language="Other").context_id == "other"
     run = context.run_code("import time; print('go', flush=True); time.sleep(600)", timeout=1)
     assert (run.timed_out, run.end.state) == (True, "kept")

@@ -54,6 +54,16 @@ def test_a_value_that_something_follows_is_none() -> None:
     assert "execute_result" not in [each.message.msg_type for each in shown]
 
 
+def test_a_run_is_lent_its_tools_and_the_next_one_has_them_no_more() -> None:
+    tools = {"address": "a", "secret": 's"'}
+    lent = new_message("execute_request", {"code": "x"}, session="s", metadata={"sandcell": {"tools": tools}})
+    dialect = RDialect()
+    told = [dialect.tell("shell", each) for each in (REQUEST, lent, lent, REQUEST, REQUEST)]
+    codes = [[before.message.body()["code"] for before in each] for each in told]
+    lending = 'Sys.setenv(SANDCELL_TOOLS = "a:s\\"")'
+    assert codes == [[], [lending], [lending], ['Sys.unsetenv("SANDCELL_TOOLS")'], []]
+
+
 def test_an_interrupted_run_is_an_error() -> None:
     ((_, reply),) = heard(("shell", said("execute_reply", {"status": "abort", "execution_count": 3}))).shown
     content = reply.body()

@@ -21,16 +21,17 @@ _MOST_SENT = 6 * 2**20  # bytes: a body may have 8 MiB
 
 
 class Offer(NamedTuple):
-    """The tools of one run. `key` is known to this client and the guest alone: nobody else can answer. `client` is what the
+    """The tools of one run; `required`: they were given to it alone. `key` is known to this client and the guest alone: nobody else can answer. `client` is what the
     guest knows this one by."""
 
     tools: Toolset
     key: str
     client: str
+    required: bool
 
     @property
     def body(self) -> OfferTools:
-        return OfferTools(key=self.key, tools=self.tools.specs, client=self.client)
+        return OfferTools(key=self.key, tools=self.tools.specs, client=self.client, required=self.required)
 
 
 def toolset_of(tools: Sequence[ToolLike] | None) -> Toolset | None:
@@ -45,7 +46,7 @@ def toolset_of(tools: Sequence[ToolLike] | None) -> Toolset | None:
 def make_offer(tools: Sequence[ToolLike] | None, usual: Toolset | None, *, client: str) -> Offer | None:
     """Return what a run is offered: `tools`, where it has its own, else the `usual` ones of its sandbox."""
     chosen = usual if tools is None else toolset_of(tools)
-    return None if chosen is None else Offer(chosen, secrets.token_hex(16), client)
+    return None if chosen is None else Offer(chosen, secrets.token_hex(16), client, tools is not None)
 
 
 def answering(run_id: str, call_id: str, answer: AnswerTool) -> Request:

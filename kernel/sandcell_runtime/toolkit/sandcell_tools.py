@@ -303,13 +303,13 @@ def _error_of(name: str, message: str, tool: str, kind: str = "raised") -> ToolE
     if isinstance(known, type) and issubclass(known, Exception) and known not in _NOT_TO_BE:
         try:
             return _kind_of(name, (ToolError, known))(message, tool)
-        except TypeError:
+        except (TypeError, ValueError):
             pass  # a group of exceptions wants others than a message
     return _kind_of(name, (ToolError,))(message, tool)
 
 
 def _kind_of(name: str, bases: tuple[type, ...]) -> type[ToolError]:
-    kind: Any = type(name, bases, {"__module__": __name__})
+    kind: Any = type(name if name.isidentifier() else "ToolError", bases, {"__module__": __name__})
     return cast("type[ToolError]", kind)
 
 
