@@ -460,11 +460,11 @@ class Contexts:
         if (maker := self.speakers.maker(language)) is not None:
             shop = replace(shop, maker=maker)
         context = self._contexts[context_id] = Context(
-            context_id, language, self._kernel_request(request), shop, fresh_state=fresh_state
+            context_id, language, self._kernel_request(request, language), shop, fresh_state=fresh_state
         )
         return context
 
-    def _kernel_request(self, request: CreateContext) -> KernelRequest:
+    def _kernel_request(self, request: CreateContext, language: Language) -> KernelRequest:
         env = merge_env(self._env, request.env)
         cwd = os.path.join(self._workdir, request.cwd)
         # A message may have as much of buffers as of JSON.
@@ -472,6 +472,6 @@ class Contexts:
             env=env,
             cwd=cwd,
             max_frame=self._config.max_message // 2,
-            memory=check_memory(request.memory),
+            memory=check_memory(request.memory, least=language.least_memory, who=language.name),
             own=frozenset(request.env or ()),
         )

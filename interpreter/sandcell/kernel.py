@@ -193,10 +193,12 @@ class Kernel:
         on_text: Callable[[StreamName, str], None],
     ) -> None:
         def receive(channel: Channel, message: Message) -> None:
-            if self._welcome.done():
-                self._hear(channel, message, on_message)
-            else:
+            if not self._welcome.done():
                 self._hear_welcome(channel, message)
+            elif not self._started.stock:
+                on_message(channel, message)
+            else:
+                self._hear(channel, message, on_message)
 
         self._channels = KernelChannels(
             self._started.connection,

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from sandcell.memory import LEAST_MEMORY
 from sandcell_container.errors import ErrorCode, error
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ Feature = Literal["complete", "inspect", "memory", "objects", "surroundings", "t
 _ALL: frozenset[Feature] = frozenset(
     ("complete", "inspect", "memory", "objects", "surroundings", "tickets", "tools", "variables")
 )
+_DENO_MEMORY = 256 * 2**20
+_R_MEMORY = 128 * 2**20
 _NO_ID = re.compile(r"[^a-z0-9_-]")
 _HINTS: dict[Feature, str] = {
     "complete": "complete() is for python, javascript, typescript, r and other kernels",
@@ -36,11 +39,12 @@ _HINTS: dict[Feature, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Language:
-    """One language, or one kernel by the name of its spec."""
+    """One language, or one kernel by the name of its spec. `least_memory` in bytes: what an interpreter needs for itself."""
 
     name: str
     aliases: tuple[str, ...] = ()
     features: frozenset[Feature] = frozenset(("complete", "inspect", "memory"))
+    least_memory: int = LEAST_MEMORY
 
     @property
     def own_context(self) -> str:
@@ -68,13 +72,20 @@ LANGUAGES = (
         name="javascript",
         aliases=("js", "deno"),
         features=frozenset(("complete", "memory", "objects", "tools")),
+        least_memory=_DENO_MEMORY,
     ),
     Language(
-        name="typescript", aliases=("ts",), features=frozenset(("complete", "memory", "objects", "tools"))
+        name="typescript",
+        aliases=("ts",),
+        features=frozenset(("complete", "memory", "objects", "tools")),
+        least_memory=_DENO_MEMORY,
     ),
     Language(name="bash", aliases=("sh", "shell"), features=frozenset(("surroundings", "tools"))),
     Language(
-        name="r", aliases=("ir",), features=frozenset(("complete", "inspect", "memory", "objects", "tools"))
+        name="r",
+        aliases=("ir",),
+        features=frozenset(("complete", "inspect", "memory", "objects", "tools")),
+        least_memory=_R_MEMORY,
     ),
 )
 

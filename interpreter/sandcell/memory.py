@@ -27,7 +27,8 @@ LEAST_MEMORY = 64 * 2**20  # an interpreter alone has 35 MiB
 # leaves it out.
 _RESERVED = 88 * 2**20
 _NEAR = 0.9  # of a limit: a program that died of it had asked for a piece more than was left
-_FAULTS = {signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS}  # how C code ends that was given no memory
+# How C code ends that was given no memory; SIGTRAP is V8.
+_FAULTS = {signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGTRAP}
 
 
 class MemoryLimit(NamedTuple):

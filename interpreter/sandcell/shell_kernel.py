@@ -22,7 +22,7 @@ from sandcell_kernel.requests import command_problem, know_nothing
 from sandcell_kernel.wire import new_message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from sandcell.kernel import Doom
     from sandcell.life import KernelObserver, LiveKernel, Workshop
@@ -63,19 +63,18 @@ _FAREWELL = [{"source": "ask_exit", "keepkernel": False}]
 
 
 class ShellMaker:
-    """Makes kernels over `sessions`. `workdir` and `env` are where a session begins that nobody asked more of."""
+    """Makes kernels over `sessions`. `workdir` is where a session begins that nobody asked more of."""
 
-    def __init__(self, sessions: Sessions, *, workdir: str, env: Mapping[str, str]) -> None:
+    def __init__(self, sessions: Sessions, *, workdir: str) -> None:
         self._sessions = sessions
         self._workdir = workdir
-        self._env = env
 
     async def open(
         self, request: KernelRequest, shop: Workshop, observer: KernelObserver, *, owner: str
     ) -> LiveKernel:
         """As `KernelMaker` says; a session of the context's name is used where there is one. Raises as `Sessions.create`."""
         cwd = None if request.cwd == self._workdir else request.cwd
-        env = None if request.env == self._env else request.env
+        env = request.env if request.own else None
         session = await self._sessions.create(owner, cwd=cwd, env=env)
         if session.ended:
             await session.restart()

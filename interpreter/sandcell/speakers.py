@@ -28,6 +28,7 @@ _DENO = KernelSpec(
     interrupts="message",  # SIGINT ends it
 )
 _DENO_GRACE_S = 1.0  # code that computes stops within milliseconds, code that waits never does
+_DENO_RESERVED = 2**30
 _INSTALL_DENO = "pip install deno, in the environment that user code gets"
 _INSTALL_R = "apt-get install r-base-core r-cran-irkernel, or IRkernel::installspec() where R is"
 _MOST_LEARNT = 100
@@ -54,6 +55,7 @@ class ForeignKernels:
                     install=_INSTALL_DENO,
                     dialect=partial(DenoDialect, name),
                     grace=_DENO_GRACE_S,
+                    reserved=_DENO_RESERVED,
                 )
             case "r":
                 return ForeignLanguage(

@@ -19,7 +19,7 @@ from sandcell_kernel.channels import Connection
 from sandcell_kernel.dialects import Dialect, Plain
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 
     from sandcell.kernelspecs import KernelSpec
     from sandcell.starter import KernelRequest
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["ForeignLanguage", "SpecStarter", "local_connection"]
 
 _CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
+_PORTS = range(10_000, 32_000)  # below those of Linux's ip_local_port_range
+_MOST_TRIES = 200
 _NO_PROGRAM = "ENOENT"
 _LACKS = (
     "runs have no accounting and no pipes of their own: output of children is of whatever runs when it comes, "
@@ -45,6 +47,7 @@ class ForeignLanguage:
     """How the kernel of one language is found and spoken to. `install` is the line that brings it where it is missing.
 
     `grace` is how many seconds an interrupt may take that the kernel either heeds at once or never, None as for others.
+    `reserved` is how many bytes it reserves and never uses: a context's own limit leaves them out.
     """
 
     name: str
@@ -52,6 +55,7 @@ class ForeignLanguage:
     install: str
     dialect: Callable[[], Dialect] = Plain
     grace: float | None = None
+    reserved: int = 0
 
 
 class SpecStarter:
@@ -109,7 +113,7 @@ class SpecStarter:
                 cwd=request.cwd,
                 stdout=pipes[0][1],
                 stderr=pipes[1][1],
-                memory=request.memory,
+                memory=None if request.memory is None else request.memory + self._language.reserved,
             )
             try:
                 job = await self._spawner.start(start)
@@ -133,14 +137,28 @@ class SpecStarter:
 def local_connection() -> Connection:
     """Return a connection over TCP to ports of this machine that are free now. Its messages are signed.
 
-    Between this and the kernel's own bind anybody may take one: then the kernel fails to start, and says so.
+    Between this and the kernel's own bind anybody may take one: then the kernel fails to start, and says so. The ports
+    are none that the system itself gives to who connects: it would, to us, who knock until the kernel listens there.
+
+    Raises:
+        Unavailable (START_FAILED): there are not enough.
     """
     with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in _CHANNELS]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        ports = {f"{name}_port": each.getsockname()[1] for name, each in zip(_CHANNELS, sockets, strict=True)}
-        return Connection(transport="tcp", ip="127.0.0.1", key=secrets.token_hex(32), **ports)
+        ports = iter(secrets.SystemRandom().sample(_PORTS, _MOST_TRIES))
+        found = {f"{name}_port": _hold_port(held, ports) for name in _CHANNELS}
+        return Connection(transport="tcp", ip="127.0.0.1", key=secrets.token_hex(32), **found)
+
+
+def _hold_port(held: ExitStack, ports: Iterator[int]) -> int:
+    """Return the first of the ports that is free, bound until `held` ends."""
+    for port in ports:
+        bound = held.enter_context(socket.socket())
+        try:
+            bound.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        return port
+    raise error(ErrorCode.START_FAILED, "no port is free for a kernel", hint="something takes them all")
 
 
 async def _pieces(data: bytes) -> AsyncIterator[bytes]:

@@ -114,6 +114,12 @@
         if (link === null) Deno.env.delete("SANDCELL_TOOLS");
         else Deno.env.set("SANDCELL_TOOLS", `${address}:${secret}`);
       },
+      // What was changed of the environment, null for what was taken away.
+      environ(news) {
+        for (const [name, value] of Object.entries(news)) {
+          value === null ? Deno.env.delete(name) : Deno.env.set(name, value);
+        }
+      },
       // All that a run has shown stands before this in the kernel's queue.
       settle(token) {
         const result = last;

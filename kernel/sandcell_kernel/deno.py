@@ -14,7 +14,7 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from sandcell_kernel.dialects import INTERRUPTED, Heard, Lender, body_of, extras_of
+from sandcell_kernel.dialects import INTERRUPTED, Heard, Lender, body_of, environ_of, extras_of
 from sandcell_kernel.wire import ChannelMessage, Message, new_message
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class DenoDialect:
     def tell(self, channel: Channel, message: Message) -> list[ChannelMessage]:
         if message.msg_type == "execute_request":
             self._run = _Run(message)
-            return self._lender.ahead_of(message)
+            return [*environ_of(message, _environ), *self._lender.ahead_of(message)]
         if message.msg_type == "interrupt_request" and self._run is not None:
             self._run.interrupted = True
         return []
@@ -224,6 +224,10 @@ def _idle_after(reply: Message) -> ChannelMessage:
     return ChannelMessage(
         "iopub", new_message("status", content, session=_SESSION, parent=reply.parent_header)
     )
+
+
+def _environ(news: dict[str, Any]) -> str:
+    return f"{_OURS}.environ({json.dumps(news)})"
 
 
 def _lend(address: str, secret: str) -> str:

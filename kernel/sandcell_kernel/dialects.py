@@ -15,7 +15,17 @@ if TYPE_CHECKING:
 
     from sandcell_kernel.wire import Channel, Message
 
-__all__ = ["INTERRUPTED", "Dialect", "Heard", "Lender", "Plain", "RDialect"]
+__all__ = [
+    "INTERRUPTED",
+    "Dialect",
+    "Heard",
+    "Lender",
+    "Plain",
+    "RDialect",
+    "body_of",
+    "environ_of",
+    "extras_of",
+]
 
 _PICTURES = {"image/png", "image/svg+xml", "image/jpeg", "application/pdf"}
 INTERRUPTED = "KeyboardInterrupt"  # the name of the error of a run that was interrupted, in every language
@@ -79,6 +89,13 @@ class Lender:
         return [_errand(self._lend(str(told.get("address", "")), str(told.get("secret", ""))))]
 
 
+def environ_of(request: Message, write: Callable[[dict[str, Any]], str]) -> list[ChannelMessage]:
+    """Return what has to be sent before this execute_request, where the environment has changed: the code that `write`
+    makes of names and values, None for what is unset."""
+    news = extras_of(request).get("environ")
+    return [_errand(write(cast("dict[str, Any]", news)))] if isinstance(news, dict) and news else []
+
+
 class RDialect:
     """IRkernel: shows values as displays, so the last one of a run is made its result; calls an interrupted run "abort"; does not exit
     by itself.
@@ -93,7 +110,9 @@ class RDialect:
         self._lender = Lender(_lend_to_r, 'Sys.unsetenv("SANDCELL_TOOLS")')
 
     def tell(self, channel: Channel, message: Message) -> list[ChannelMessage]:
-        return self._lender.ahead_of(message) if message.msg_type == "execute_request" else []
+        if message.msg_type != "execute_request":
+            return []
+        return [*environ_of(message, _environ_in_r), *self._lender.ahead_of(message)]
 
     def hear(self, channel: Channel, message: Message) -> Heard:
         if message.msg_type == "execute_reply":
@@ -132,6 +151,17 @@ def extras_of(request: Message) -> dict[str, Any]:
 
 def _lend_to_r(address: str, secret: str) -> str:
     return f"Sys.setenv(SANDCELL_TOOLS = {json.dumps(f'{address}:{secret}')})"  # also a literal of R
+
+
+def _environ_in_r(news: dict[str, Any]) -> str:
+    """Return R that sets and unsets variables; a text of JSON is one of R's."""
+    lines = [
+        f"Sys.unsetenv({json.dumps(name)})"
+        if value is None
+        else f"do.call(Sys.setenv, stats::setNames(list({json.dumps(value)}), {json.dumps(name)}))"
+        for name, value in news.items()
+    ]
+    return "\n".join(lines)
 
 
 def _errand(code: str) -> ChannelMessage:

@@ -219,6 +219,13 @@ def check_state(context: Context, speech: Speech, what: str, state: str) -> None
 
 
 @pytest.mark.short
+def test_changes_of_the_sandboxes_environment_arrive(own: Sandbox, speech: Speech) -> None:
+    context = own.create_context(language=speech.language, cwd="/tmp")
+    context.run_code(speech.keep, check=True)
+    own.set_env(WHO="a 'b' \\ \"c\"")
+    assert context.run_code(speech.place, check=True).stdout == "/tmp a 'b' \\ \"c\"\n"
+
+
 def test_a_death_is_told_with_its_cause_and_the_next_run_begins_anew(
     sandbox: Sandbox, speech: Speech
 ) -> None:
@@ -382,6 +389,17 @@ def test_a_sandbox_says_whose_kernel_runs_the_code(sandbox: Sandbox) -> None:
     context = sandbox.create_context(language="js")
     assert any("deno" in warning for warning in context.refresh().warnings)
     assert any("deno" in warning for warning in sandbox.info().warnings)
+    context.delete()
+
+
+def test_memory_of_a_context_is_bounded(sandbox: Sandbox) -> None:
+    with pytest.raises(SandcellError) as raised:
+        sandbox.create_context(language="js", memory="128MiB")
+    assert raised.value.code is ErrorCode.INVALID_ARGUMENT
+    context = sandbox.create_context(language="js", memory="256MiB")
+    run = context.run_code("const parts = []; for (;;) parts.push(new Uint8Array(2 ** 20).fill(1))")
+    assert run.error is not None
+    assert (run.error.name, run.end.state) == ("RangeError", "kept") or run.end.cause == "oom"
     context.delete()
 
 

@@ -169,6 +169,15 @@ def test_a_run_with_tools_is_led_to_them_first() -> None:
     assert before.body()["code"].endswith('.link("@a", "s\\"")')
 
 
+def test_changes_of_the_environment_are_brought_to_the_kernel() -> None:
+    news = {"A": 'b"', "C": None}
+    request = new_message(
+        "execute_request", {"code": "1"}, session="s", metadata={"sandcell": {"environ": news}}
+    )
+    ((_, before),) = DenoDialect("typescript").tell("shell", request)
+    assert before.body()["code"].endswith('.environ({"A": "b\\"", "C": null})')
+
+
 def test_what_belongs_to_others_goes_through() -> None:
     kernel = Kernel()
     other = new_message("complete_reply", {}, session="deno", parent=new_message("x", {}, session="s").header)

@@ -74,6 +74,20 @@ def test_an_interrupted_run_is_an_error() -> None:
     )
 
 
+def test_changes_of_the_environment_are_brought_to_r() -> None:
+    environ = {"A": "b'\"", "C": None}
+    request = new_message(
+        "execute_request", {"code": "1"}, session="s", metadata={"sandcell": {"environ": environ}}
+    )
+    ((channel, before),) = RDialect().tell("shell", request)
+    assert channel == "shell"
+    assert before.body()["code"].splitlines() == [
+        'do.call(Sys.setenv, stats::setNames(list("b\'\\""), "A"))',
+        'Sys.unsetenv("C")',
+    ]
+    assert RDialect().tell("shell", REQUEST) == []
+
+
 def test_quit_is_followed_by_what_ends_the_kernel() -> None:
     payload = [{"source": "ask_exit", "keepkernel": False}]
     ((channel, asked),) = heard(("shell", said("execute_reply", {"status": "ok", "payload": payload}))).asked

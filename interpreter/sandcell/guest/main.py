@@ -258,7 +258,7 @@ def _make_speakers(boot: GuestBoot, spawner: Spawner, files: Files, sessions: Se
     specs = KernelSpecs(files, folders_of(boot.base_env))
     return Speakers(
         foreign=ForeignKernels(spawner, files, specs),
-        shells=ShellMaker(sessions, workdir=boot.workdir, env=boot.base_env),
+        shells=ShellMaker(sessions, workdir=boot.workdir),
     )
 
 
