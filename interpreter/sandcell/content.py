@@ -27,6 +27,7 @@ __all__ = [
     "ResultLimits",
     "content_of",
     "metadata_of",
+    "size_of",
     "split_text",
     "take_flag",
     "take_lines",
@@ -90,29 +91,12 @@ class Bundle:
         rest = {mime: value for mime, value in self.data.items() if mime != VALUE_MIME}
         return Bundle(rest, self.metadata), self.data[VALUE_MIME]
 
-    def bounded(self, limits: ResultLimits) -> tuple[Bundle, list[Truncated]]:
-        """Return the bundle without the parts over their bound, and for each of these what was left out.
-
-        A part is left out whole: half an image is none. Where nothing remains a text says so. What our runtime has put
-        into files is among them, with its path.
-        """
+    def truncations(self) -> list[Truncated]:
+        """Return what our runtime says that it has left out of the bundle, or put into files."""
         left_out = take_number(take_object(self.metadata, "sandcell"), "left_out")
-        if left_out:  # by our runtime, which put the text in its place
-            return self, [Truncated(stream="result", bytes=left_out, total_bytes=left_out)]
-        sizes = {mime: _size(value) for mime, value in self.data.items()}
-        over = [Truncated(stream=m, bytes=n, total_bytes=n) for m, n in sizes.items() if n > limits.of(m)]
-        spilled = [
-            Truncated(stream=out.mime, bytes=out.size, total_bytes=out.size, path=out.path)
-            for out in left_out_of(self.metadata)
-        ]
-        if not over:
-            return self, spilled
-        dropped = {event.stream for event in over}
-        kept = {mime: value for mime, value in self.data.items() if mime not in dropped}
-        notes = [
-            f"[{e.stream} of {e.bytes} bytes left out: the limit is {limits.of(e.stream)}]" for e in over
-        ]
-        return Bundle(kept or {"text/plain": "\n".join(notes)}, self.metadata), [*spilled, *over]
+        if left_out:  # all of it; a text is in its place
+            return [Truncated(stream="result", bytes=left_out, total_bytes=left_out)]
+        return [out.event() for out in left_out_of(self.metadata)]
 
 
 def content_of(message: Message) -> dict[str, Any]:
@@ -200,7 +184,8 @@ def take_pages(reply: dict[str, Any]) -> list[dict[str, Any]]:
     return [page for page in pages if page.get("source") == "page" and take_object(page, "data")]
 
 
-def _size(value: object) -> int:
+def size_of(value: object) -> int:
+    """Return how many bytes a part of a bundle takes in line."""
     if isinstance(value, str):
         return len(value) if value.isascii() else len(value.encode())
     return len(msgspec.json.encode(value))

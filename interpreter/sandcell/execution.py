@@ -6,7 +6,8 @@
      |                  +-----------------------------------+                |
      +-------- abort, refuse, die -----------------------------------------+
 
-Nothing here is trusted further than for this run itself: a cell can forge every message. No IO, no clock, no task.
+Nothing here is trusted further than for this run itself: a cell can forge every message. No IO, no clock, no task. Results are
+as large as a message may be; `overflow` bounds them.
 """
 
 from __future__ import annotations
@@ -237,8 +238,8 @@ class ExecutionMachine:
         return []
 
     def _hear_page(self, page: dict[str, Any]) -> Event:
-        kept, _ = Bundle.read(page).bounded(self._limits)
-        return ResultAdded(data=kept.data, metadata=kept.metadata)
+        bundle = Bundle.read(page)
+        return ResultAdded(data=bundle.data, metadata=bundle.metadata)
 
     def _hear_stream(self, content: dict[str, Any]) -> list[Event]:
         is_error = take_text(content, "name") == "stderr"
@@ -248,22 +249,21 @@ class ExecutionMachine:
         bundle = Bundle.read(content)
         if is_main:
             bundle, self._value = bundle.without_value()
-        kept, truncated = bundle.bounded(self._limits)
         added = ResultAdded(
-            data=kept.data,
-            metadata=kept.metadata,
+            data=bundle.data,
+            metadata=bundle.metadata,
             display_id=_display_id(content),
             is_main=is_main,
         )
-        return [added, *truncated]
+        return [added, *bundle.truncations()]
 
     def _hear_result(self, content: dict[str, Any]) -> list[Event]:
         return self._hear_display(content, is_main=True)
 
     def _hear_update(self, content: dict[str, Any]) -> list[Event]:
-        kept, truncated = Bundle.read(content).bounded(self._limits)
-        updated = ResultUpdated(data=kept.data, metadata=kept.metadata, display_id=_display_id(content))
-        return [updated, *truncated]
+        bundle = Bundle.read(content)
+        updated = ResultUpdated(data=bundle.data, metadata=bundle.metadata, display_id=_display_id(content))
+        return [updated, *bundle.truncations()]
 
     def _hear_clear(self, content: dict[str, Any]) -> list[Event]:
         return [OutputCleared(wait=take_flag(content, "wait"))]

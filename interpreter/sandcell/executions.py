@@ -11,10 +11,12 @@ from msgspec import UnsetType
 
 from sandcell.activity import Deed
 from sandcell.api import CreateExecution, ExecutionInfo
+from sandcell.content import ResultLimits
 from sandcell.environment import check_env
 from sandcell.events import Ended, Failed, Started, encode
 from sandcell.execution import Phase
 from sandcell.languages import own_context_of
+from sandcell.overflow import Overflow, ResultFiles
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.ids import check_id, new_id
 from sandcell_container.journal import Journal, JournalLimits
@@ -56,6 +58,8 @@ class Execution:
         journal: Journal,
         timeout: float | None,
         on_over: Callable[[Execution], None],
+        limits: ResultLimits,
+        files: ResultFiles | None = None,
     ) -> None:
         self.id = execution_id
         self.context_id = context_id
@@ -67,6 +71,7 @@ class Execution:
         self._started_at: float | None = None
         self._run: Run | None = None
         self._on_over = on_over
+        self._overflow = Overflow(self._append, limits, files)
         self._over = asyncio.Event()
         self._closed = False
         self._tools: ToolCalls | None = None
@@ -99,19 +104,25 @@ class Execution:
         self._run = run
 
     def record(self, events: Iterable[Event]) -> None:
-        """Append events to the journal; the one that ends the run ends its followers."""
+        """Append events to the journal; the one that ends the run ends its followers. Results that are too large
+        become files, for which what comes behind them waits."""
         for event in events if not self._closed else ():
-            if self._tools is not None and isinstance(event, Ended | Failed):
-                self._tools.close()  # what it has not been answered is told before its end
-            kind, flags, data = encode(event)
-            self.journal.append(kind, data, flags=flags)
-            if isinstance(event, Started):
-                self._started_at = time.time()
-            elif isinstance(event, Ended | Failed):
-                self.journal.end()
-                self.journal.rest(_RESTING_MEMORY)
-                self._over.set()
-                self._on_over(self)
+            self._overflow.take(event)
+
+    def _append(self, event: Event) -> None:
+        if self._closed:
+            return
+        if self._tools is not None and isinstance(event, Ended | Failed):
+            self._tools.close()  # what it has not been answered is told before its end
+        kind, flags, data = encode(event)
+        self.journal.append(kind, data, flags=flags)
+        if isinstance(event, Started):
+            self._started_at = time.time()
+        elif isinstance(event, Ended | Failed):
+            self.journal.end()
+            self.journal.rest(_RESTING_MEMORY)
+            self._over.set()
+            self._on_over(self)
 
     @property
     def tools(self) -> ToolCalls:
@@ -168,7 +179,7 @@ class Executions:
     """All runs of a guest by id; at most `config.max_records` of those that have ended.
 
     `default_timeout` in seconds is for requests that set none. `workdir` is what a relative folder starts from.
-    `results_dir` is where interpreters put results that are too large to send, as the user that they run as.
+    `result_files` is where results go that are too large to send, of runs that want more than Jupyter has.
     """
 
     def __init__(
@@ -181,7 +192,7 @@ class Executions:
         default_timeout: float | None,
         spill_dir: str | None = None,
         tools: ToolRoom | None = None,
-        results_dir: str | None = None,
+        result_files: ResultFiles | None = None,
         on_begin: Callable[[Deed], None] = lambda _: None,
     ) -> None:
         self._tools = tools
@@ -190,7 +201,8 @@ class Executions:
         self._epoch = epoch
         self._workdir = workdir
         self._default_timeout = default_timeout
-        self._results_dir = results_dir
+        self._result_files = result_files
+        self._result_limits = ResultLimits(text=config.max_text_result, image=config.max_image_result)
         self._on_begin = on_begin
         self._limits = JournalLimits(
             memory=config.journal_memory,
@@ -278,6 +290,8 @@ class Executions:
             journal=Journal(self._epoch, self._limits),
             timeout=self._timeout_of(request),
             on_over=self._keep,
+            limits=self._result_limits,
+            files=self._result_files if request.want else None,
         )
         self._records[execution_id] = execution
         self._on_begin(_deed_of(execution))
@@ -354,9 +368,9 @@ class Executions:
         extras: dict[str, Any] = {"want": request.want} if request.want else {}
         if calls is not None:
             extras["tools"] = {"address": calls.address, "secret": calls.secret}
-        if request.want and self._results_dir is not None:
-            text, image = self._config.max_text_result, self._config.max_image_result
-            extras["spill"] = {"folder": self._results_dir, "text": text, "image": image}
+        if request.want and self._result_files is not None:
+            limits, folder = self._result_limits, self._result_files.folder
+            extras["spill"] = {"folder": folder, "text": limits.text, "image": limits.image}
         if request.env:
             extras["env"] = check_env(request.env)
         if request.cwd is not None:

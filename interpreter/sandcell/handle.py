@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
-__all__ = ["Handle", "LeftOut", "left_out_of"]
+from sandcell.events import Truncated
+
+__all__ = ["Handle", "LeftOut", "left_out_of", "note_left_out"]
 
 _MOST = 32  # parts of one bundle
 
@@ -26,6 +28,10 @@ class LeftOut(NamedTuple):
     size: int
     path: str | None
 
+    def event(self, *, late: bool = False) -> Truncated:
+        """Return what a run's journal says of it."""
+        return Truncated(stream=self.mime, bytes=self.size, total_bytes=self.size, path=self.path, late=late)
+
     @property
     def handle(self) -> Handle | None:
         return None if self.path is None else Handle(self.path, self.size, self.mime)
@@ -38,6 +44,25 @@ def left_out_of(metadata: dict[str, Any]) -> list[LeftOut]:
     told: object = cast("dict[str, Any]", own).get("spilled") if isinstance(own, dict) else None
     parts = list(cast("dict[str, object]", told).items())[:_MOST] if isinstance(told, dict) else []
     return [found for mime, part in parts if (found := _read(mime, part)) is not None]
+
+
+def note_left_out(
+    data: dict[str, Any], metadata: dict[str, Any], outs: list[LeftOut]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a bundle and its metadata, as our runtime makes them, that say what is not in it."""
+    if "text/plain" not in data:
+        data = {**data, "text/plain": "\n".join(_note(out) for out in outs)}
+    own: object = metadata.get("sandcell")
+    known = cast("dict[str, Any]", own) if isinstance(own, dict) else {}
+    told: object = known.get("spilled")
+    spilled = cast("dict[str, Any]", told) if isinstance(told, dict) else {}
+    spilled = {**spilled, **{out.mime: {"path": out.path, "size": out.size} for out in outs}}
+    return data, {**metadata, "sandcell": {**known, "spilled": spilled}}
+
+
+def _note(out: LeftOut) -> str:
+    place = f"it is in {out.path}" if out.path else "no file could be made"
+    return f"[{out.mime} of {out.size} bytes is too large to show: {place}]"
 
 
 def _read(mime: str, part: object) -> LeftOut | None:

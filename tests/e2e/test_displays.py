@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -189,6 +190,28 @@ def test_what_is_too_large_is_whole_in_a_file(
     assert handle.path in done.for_model()
     assert RunResult.from_dict(json.loads(json.dumps(done.to_dict()))) == done
     assert sandbox.run_code("1").value == 1
+
+
+HTML = {
+    "javascript": "await Deno.jupyter.display({'text/html': 'h'.repeat(2_000_000)}, {raw: true}); console.log('after')",
+    "typescript": "await Deno.jupyter.display({'text/html': 'h'.repeat(2_000_000)}, {raw: true}); console.log('after')",
+    "r": "IRdisplay::display_html(strrep('h', 2000000)); cat('after\\n')",
+}
+
+
+@pytest.mark.parametrize("language", HTML)
+def test_other_languages_have_files_too(sandbox: Sandbox, language: str) -> None:
+    if language == "r" and not os.path.exists("/usr/share/jupyter/kernels/ir/kernel.json"):
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)("R or IRkernel is not installed")
+    events = list(sandbox.start_code(HTML[language], language=language))
+    done = sandbox.run_code(HTML[language], language=language)
+    handle = done.results[0].spilled
+    assert handle is not None
+    assert (handle.mime, handle.size) == ("text/html", 2_000_000)
+    assert sandbox.files.read(handle.path) == "h" * 2_000_000
+    assert done.stdout == "after\n"
+    kinds = [type(event).__name__ for event in events]
+    assert kinds == ["Started", "ResultAdded", "Truncated", "Stdout", "Ended"]
 
 
 def test_a_picture_that_was_too_large_is_a_picture_in_its_file(sandbox: Sandbox) -> None:

@@ -163,22 +163,6 @@ def test_output_may_be_cleared() -> None:
     assert run(*clear)[1:] == [OutputCleared(wait=True), OutputCleared(wait=False)]
 
 
-def test_a_part_over_its_bound_is_left_out_whole_and_told() -> None:
-    events = run(result({"text/plain": "small", "image/png": "A" * 2001, "text/html": "x" * 1001}))
-    assert events[1:] == [
-        ResultAdded(data={"text/plain": "small"}, is_main=True),
-        Truncated(stream="image/png", bytes=2001, total_bytes=2001),
-        Truncated(stream="text/html", bytes=1001, total_bytes=1001),
-    ]
-
-
-def test_a_result_of_nothing_but_too_much_says_so() -> None:
-    added = run(display({"application/json": {"a": "x" * 1000}}))[1]
-    assert isinstance(added, ResultAdded)
-    assert list(added.data) == ["text/plain"]
-    assert "1008 bytes left out" in added.data["text/plain"]
-
-
 def test_what_the_runtime_left_out_is_told() -> None:
     events = run(
         said("iopub", "display_data", data={"text/plain": "[note]"}, metadata={"sandcell": {"left_out": 9}})
@@ -198,9 +182,15 @@ def test_a_display_that_would_be_huge_in_memory_is_left_out(content: bytes) -> N
     assert cut == Truncated(stream="result", bytes=len(content), total_bytes=len(content))
 
 
-def test_bounds_count_bytes() -> None:
-    assert not any(isinstance(event, Truncated) for event in run(display({"text/plain": "é" * 500})))
-    assert any(isinstance(event, Truncated) for event in run(display({"text/plain": "é" * 501})))
+def test_what_the_runtime_put_into_files_is_told() -> None:
+    told = {"a/b": {"path": "/x", "size": 9}, "c/d": {"path": None, "size": 8}, "forged": {"path": "/y"}}
+    data = said(
+        "iopub", "display_data", data={"text/plain": "[note]"}, metadata={"sandcell": {"spilled": told}}
+    )
+    assert run(data)[2:] == [
+        Truncated(stream="a/b", bytes=9, total_bytes=9, path="/x"),
+        Truncated(stream="c/d", bytes=8, total_bytes=8),
+    ]
 
 
 # --- text

@@ -39,6 +39,7 @@ from sandcell.guest.quick_exec import QuickExec
 from sandcell.guest.session_room import SessionRoom
 from sandcell.guest.state import Guest
 from sandcell.kernelspecs import KernelSpecs, folders_of
+from sandcell.overflow import ResultFiles
 from sandcell.shell_kernel import ShellMaker
 from sandcell.speakers import ForeignKernels, Speakers
 from sandcell.starter import KernelStarter, PlainStarter
@@ -222,7 +223,7 @@ async def _open_code(
         workdir=boot.workdir,
         default_timeout=boot.default_timeout,
         tools=rooms.tools,
-        results_dir=f"{boot.scratch_dir}/results",
+        result_files=ResultFiles(f"{boot.scratch_dir}/results", rooms.files),
         on_begin=rooms.activity,
     )
     held.callback(executions.close)
