@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from sandcell.config import Config
     from sandcell.languages import Language
     from sandcell.starter import KernelStarter
+    from sandcell_container.guest.masks import Masks
     from sandcell_kernel.wire import Channel, Message
 
 __all__ = ["Context", "Contexts", "Execution", "Executions", "RunEnded", "RunListener"]
@@ -61,6 +62,7 @@ class Context:
         self._memory = request.memory
         self._warnings = warnings_of(request.memory, workshop.memory)
         self._config = workshop.config
+        self._masks = workshop.masks
         self._created_at = time.time()
         self._deleted = False
         self._kernel_info: tuple[int, dict[str, Any]] | None = None  # by the number of the start
@@ -124,6 +126,7 @@ class Context:
             listener=listener,
             timeout=execution.timeout,
             stops_on_error=body.get("stop_on_error") is not False and not silent,
+            masks=self._masks,
         )
         execution.attach(run)
         problem = self._refusal(execution)
@@ -286,7 +289,8 @@ class Contexts:
     """All contexts of a guest. An async context manager; leaving it ends them and gives back what they hold.
 
     `env` is the whole environment that user code starts with, `workdir` the folder that relative ones start from,
-    `memory` how many bytes each process of the sandbox may have, None where nobody knows.
+    `memory` how many bytes each process of the sandbox may have, None where nobody knows. `masks` takes secrets out of what
+    runs write.
     """
 
     def __init__(
@@ -299,6 +303,7 @@ class Contexts:
         memory: int | None = None,
         why_fresh: Callable[[str], str | None] = lambda _: None,
         speakers: Speakers | None = None,
+        masks: Masks | None = None,
     ) -> None:
         self.speakers = speakers or Speakers()
         self._starter = starter
@@ -307,6 +312,7 @@ class Contexts:
         self._env = env
         self._workdir = workdir
         self._memory = memory
+        self._masks = masks
         self._contexts: dict[str, Context] = {}
         self._workshop: Workshop
 
@@ -315,6 +321,7 @@ class Contexts:
             maker=ProcessMaker(self._starter),
             config=self._config,
             memory=self._memory,
+            masks=self._masks,
             tasks=await asyncio.TaskGroup().__aenter__(),
         )
         return self

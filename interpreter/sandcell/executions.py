@@ -18,6 +18,7 @@ from sandcell.execution import Phase
 from sandcell.languages import own_context_of
 from sandcell.overflow import Overflow, ResultFiles
 from sandcell_container.errors import ErrorCode, SandcellError, error
+from sandcell_container.frames import Kind
 from sandcell_container.ids import check_id, new_id
 from sandcell_container.journal import Journal, JournalLimits
 from sandcell_kernel.wire import new_message
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from sandcell.tool_calls import ToolCalls
     from sandcell.tool_room import ToolRoom
     from sandcell_container.end import End
+    from sandcell_container.guest.masks import Masks
     from sandcell_kernel.wire import Message
 
 __all__ = ["Execution", "Executions"]
@@ -39,6 +41,8 @@ __all__ = ["Execution", "Executions"]
 _HEAD_SHARE = 0.45
 _RESTING_MEMORY = 2**14  # of the journal of a run that has ended; what is over it goes to its disk
 _SESSION = "sandcell"
+# Text was masked as it came. What code gives to host tools, and gets from them, has to arrive as it is.
+_NOT_MASKED = {Kind.STDOUT, Kind.STDERR, Kind.TOOL_CALLED}
 _STATUS: dict[Phase, Literal["queued", "running", "ended"]] = {
     Phase.QUEUED: "queued",
     Phase.RUNNING: "running",
@@ -60,6 +64,7 @@ class Execution:
         on_over: Callable[[Execution], None],
         limits: ResultLimits,
         files: ResultFiles | None = None,
+        masks: Masks | None = None,
     ) -> None:
         self.id = execution_id
         self.context_id = context_id
@@ -72,6 +77,7 @@ class Execution:
         self._run: Run | None = None
         self._on_over = on_over
         self._overflow = Overflow(self._append, limits, files)
+        self._masks = masks
         self._over = asyncio.Event()
         self._closed = False
         self._tools: ToolCalls | None = None
@@ -115,6 +121,8 @@ class Execution:
         if self._tools is not None and isinstance(event, Ended | Failed):
             self._tools.close()  # what it has not been answered is told before its end
         kind, flags, data = encode(event)
+        if self._masks is not None and kind not in _NOT_MASKED:
+            data = self._masks.json(data)
         self.journal.append(kind, data, flags=flags)
         if isinstance(event, Started):
             self._started_at = time.time()
@@ -194,7 +202,9 @@ class Executions:
         tools: ToolRoom | None = None,
         result_files: ResultFiles | None = None,
         on_begin: Callable[[Deed], None] = lambda _: None,
+        masks: Masks | None = None,
     ) -> None:
+        self._masks = masks
         self._tools = tools
         self._contexts = contexts
         self._config = config
@@ -292,6 +302,7 @@ class Executions:
             on_over=self._keep,
             limits=self._result_limits,
             files=self._result_files if request.want else None,
+            masks=self._masks,
         )
         self._records[execution_id] = execution
         self._on_begin(_deed_of(execution))

@@ -14,6 +14,7 @@ from sandcell.kernel import Kernel
 from sandcell.memory import limit_of
 from sandcell.starter import KernelStarter
 from sandcell_container.errors import ErrorCode, SandcellError, error
+from sandcell_container.guest.masks import Masks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,11 +32,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workshop:
-    """What kernels of one language are made with, and the group that owns the task of each. `memory` in bytes."""
+    """What kernels of one language are made with, and the group that owns the task of each. `memory` in bytes. `masks` takes
+    secrets out of what runs write."""
 
     maker: KernelMaker
     config: Config
     memory: int | None = None  # what each process of the sandbox may have
+    masks: Masks | None = None
     tasks: asyncio.TaskGroup
 
 

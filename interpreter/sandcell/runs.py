@@ -12,6 +12,7 @@ from sandcell.content import content_of, take_text
 from sandcell.execution import Phase
 from sandcell_container.end import Cause, End
 from sandcell_container.errors import ErrorCode, SandcellError, error
+from sandcell_container.guest.masks import TextMasks
 from sandcell_kernel.answers import reply_type
 from sandcell_kernel.wire import new_message
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from sandcell.clock import Clock
     from sandcell.events import Event
     from sandcell.execution import Death, ExecutionMachine, Stop
+    from sandcell_container.guest.masks import Masks
     from sandcell_kernel.output import RunOutput, StreamName
     from sandcell_kernel.wire import Channel, Header, Message
 
@@ -90,7 +92,7 @@ class RunOwner(Protocol):
 class Run:
     """One execute request. `timer` is of its place in the queue, `clock` of its running, `deadline` of its stopping.
 
-    Its output comes in messages, or once it is connected, by way of pipes.
+    Its output comes in messages, or once it is connected, by way of pipes. `masks` takes secrets out of it.
     """
 
     def __init__(
@@ -104,6 +106,7 @@ class Run:
         listener: RunListener | None = None,
         timeout: float | None = None,
         stops_on_error: bool = False,
+        masks: Masks | None = None,
     ) -> None:
         self.message = message
         self.machine = machine
@@ -119,6 +122,7 @@ class Run:
         self._recorder = recorder
         self._listener = listener
         self._output: RunOutput | None = None
+        self._masks = None if masks is None else TextMasks(masks)
 
     @property
     def is_recorded(self) -> bool:
@@ -148,6 +152,11 @@ class Run:
 
     def take_text(self, name: StreamName, text: str) -> None:
         """Take what the run has written, also when it is late."""
+        shown = text if self._masks is None else self._masks.feed(name, text, is_last=self.is_over)
+        if shown:
+            self._show(name, shown)
+
+    def _show(self, name: StreamName, text: str) -> None:
         events = self.machine.hear_output(name, text)
         if self._listener is not None:
             content = {"name": name, "text": text}
@@ -157,7 +166,15 @@ class Run:
         if self.stopping is not None and not self.signalled and not self.is_over:
             self.owner.heed_run(self)
 
+    def _show_held(self) -> None:
+        """Show what may have been the beginning of a secret: nothing more comes before the end."""
+        rest = self._masks.finish() if self._masks is not None else {}
+        for name in ("stdout", "stderr"):
+            if name in rest:
+                self._show(name, rest[name])
+
     def die(self, death: Death) -> None:
+        self._show_held()
         self._record(self.machine.die(time.time(), death))
         self.report(reason=death.reason)
 
@@ -183,6 +200,12 @@ class Run:
             listener.on_run_end(self.message.msg_id, ended)
 
     def _receive(self, channel: Channel, message: Message) -> None:
+        if self._masks is not None:
+            if message.msg_type == "stream":
+                self._take_stream(content_of(message))
+                return
+            if message.msg_type == "status":  # idle: by then all is there that was written before
+                self._show_held()
         was_over = self.is_over
         events = self.machine.receive(channel, message, time.time())
         if self._listener is not None:
@@ -190,6 +213,11 @@ class Run:
         self._record(events)
         if not was_over:
             self.owner.heed_run(self)
+
+    def _take_stream(self, content: dict[str, Any]) -> None:
+        """Take output that came in a message as if it had come by the pipes: it is to be masked across pieces."""
+        name: StreamName = "stderr" if take_text(content, "name") == "stderr" else "stdout"
+        self.take_text(name, take_text(content, "text"))
 
     def stop_timers(self) -> None:
         for handle in (self.timer, self.clock, self.deadline):

@@ -93,6 +93,22 @@ def test_what_one_was_given_itself_it_keeps(sandbox: Sandbox) -> None:
     assert sandbox.create_session("own", env={"A": "own"}).id == "own"
 
 
+def test_a_repeated_request_finds_what_was_made_before_the_change(sandbox: Sandbox) -> None:
+    asked: dict[str, Any] = {"id": "same", "env": {"A": "1"}}
+    made = [
+        sandbox.create_session(**asked),
+        sandbox.create_terminal(**asked),
+        sandbox.create_context(**asked),
+    ]
+    sandbox.set_env(A="2", B="2")
+    again = [
+        sandbox.create_session(**asked),
+        sandbox.create_terminal(**asked),
+        sandbox.create_context(**asked),
+    ]
+    assert [each.id for each in made] == [each.id for each in again]
+
+
 def test_it_survives_stop_and_start(sandbox: Sandbox) -> None:
     sandbox.set_env(NEW=AWKWARD, GIVEN=None, GONE="1")
     sandbox.unset_env("GONE")

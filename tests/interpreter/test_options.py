@@ -83,7 +83,9 @@ def test_none_is_no_limit() -> None:
         ({"hostname": "-x"}, ErrorCode.INVALID_ARGUMENT),
         ({"hostname": "a b"}, ErrorCode.INVALID_ARGUMENT),
         ({"runtime": 5}, ErrorCode.INVALID_ARGUMENT),
-        ({"secrets": {"A": "b"}}, ErrorCode.UNSUPPORTED),
+        ({"secrets": {"A": None}}, ErrorCode.INVALID_ARGUMENT),
+        ({"secrets": ["A"]}, ErrorCode.INVALID_ARGUMENT),
+        ({"secrets": {"A B": "c"}}, ErrorCode.INVALID_ENV_NAME),
         ({"read_only": 1}, ErrorCode.INVALID_ARGUMENT),
         ({"url": "https://gateway"}, ErrorCode.UNSUPPORTED),
     ],
@@ -104,7 +106,7 @@ def test_limits_are_numbers() -> None:
 
 
 def test_an_empty_option_of_later_asks_for_nothing() -> None:
-    refuse_later(packages=(), secrets={}, runtime=None, read_only=False)
+    refuse_later(packages=(), pass_env=(), runtime=None, read_only=False)
 
 
 def test_a_run_always_has_an_id_so_that_it_can_be_asked_for_again() -> None:

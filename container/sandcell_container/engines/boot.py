@@ -66,6 +66,7 @@ def new_boot(
         image=record.image,
         starts=record.starts + 1,
         base_env=_with_toolkit(base_env, place.runtime_dir) | spec.env | spec.secrets,
+        secrets=spec.secrets,
         isolation=isolation,
         limits=asdict(spec.limits),
         warnings=warnings,

@@ -17,7 +17,7 @@ class GuestBoot:
     """The facts of its sandbox, as data. Durations in seconds, paths as user code sees them.
 
     `python` is the interpreter of the user's environment, `base_env` the whole environment that user code
-    starts with, `starts` how many starts of the sandbox this is, `memo_fd` the guest's descriptor of a file for `Memo`,
+    starts with, `secrets` what of it is masked in all that is shown, `starts` how many starts of the sandbox this is, `memo_fd` the guest's descriptor of a file for `Memo`,
     `group_files` descriptors of the files of its control group by controller and name, see `Meter`, `runtime_dir` the folder of `sandcell_runtime`. `user_uid` is None where the guest itself has
     the user's identity. `isolation` and `warnings` are what the engine reports in `info()`. `settings` are
     the SANDCELL_ fields of Config that the host program overrode, as text. `trusted_python` is the interpreter
@@ -48,6 +48,7 @@ class GuestBoot:
     group_version: int = 0
     group_files: dict[str, int] = field(default_factory=dict[str, int])
     base_env: dict[str, str] = field(default_factory=dict[str, str])
+    secrets: dict[str, str] = field(default_factory=dict[str, str], repr=False)
     isolation: dict[str, Any] = field(default_factory=dict[str, Any])
     limits: dict[str, Any] = field(default_factory=dict[str, Any])
     warnings: tuple[str, ...] = ()

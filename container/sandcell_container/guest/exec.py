@@ -15,6 +15,7 @@ import msgspec
 from sandcell_container.end import CommandEnd, End
 from sandcell_container.guest.command_line import start_command
 from sandcell_container.guest.kept_output import KeptOutput
+from sandcell_container.guest.masks import StreamMask
 from sandcell_container.guest.process_pipes import OutputPipe
 from sandcell_container.guest.spawn import Start
 from sandcell_container.guest.spill import Spill
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from sandcell_container.end import Truncation
+    from sandcell_container.guest.masks import Masks
     from sandcell_container.guest.spawn import Job, JobExit, Spawner
     from sandcell_container.guest.spill import SpillStore
     from sandcell_container.guest.stdin_pipe import StdinPipe
@@ -52,6 +54,7 @@ async def start_exec(
     kill_grace: float,
     spill_dir: str | None,
     spill_store: SpillStore | None = None,
+    masks: Masks | None = None,
 ) -> Exec:
     """Start a command and return it; what it does goes into its journal.
 
@@ -63,7 +66,7 @@ async def start_exec(
     With `stream` it gets all as it comes, and the command waits while a follower of the journal is 1 MiB behind.
     Either way an output of more than `max_output` bytes is, whole, in a file too, up to 64 MiB:
     `spill_dir/exec_id.stdout` or `.stderr`, made by `spill_store` with the user's rights and named in `truncated`
-    of ENDED. Where one of the three is None there is no file.
+    of ENDED. Where one of the three is None there is no file. `masks` takes secrets out of all that.
 
     Cancelling ends what was started. Raises as `Spawner.start`.
     """
@@ -72,6 +75,9 @@ async def start_exec(
         for each in outputs:
             spill = _spill_of(spill_store, spill_dir, f"{exec_id}.{each.name}")
             each.kept = KeptOutput(each.name, each.kind, max_output, spill=spill)
+    if masks is not None:
+        for each in outputs:
+            each.mask = StreamMask(masks)
     limits = _STREAM_LIMITS if stream else JournalLimits(memory=2 * (max_output or 0) + _BOOKKEEPING)
     run = Exec(exec_id, Journal(epoch, limits), outputs, stdin=stdin, stream=stream, kill_grace=kill_grace)
     try:
@@ -162,6 +168,11 @@ class Exec:
     # output
 
     def _take(self, output: _Output, data: bytes) -> None:
+        shown = data if output.mask is None else output.mask.feed(data)
+        if shown:
+            self._keep(output, shown)
+
+    def _keep(self, output: _Output, data: bytes) -> None:
         if self._stream:
             self.journal.append(output.kind, data)
         if output.kept is not None:
@@ -218,6 +229,9 @@ class Exec:
         self._draining = True
         for each in self._pipes:
             each.finish()
+        for output in self._outputs:
+            if output.mask is not None and (rest := output.mask.finish()):
+                self._keep(output, rest)
         self._drained = True
         self._finish_when_kept()
 
@@ -267,6 +281,7 @@ class _Output:
         self.name = name
         self.kind = kind
         self.kept: KeptOutput | None = None
+        self.mask: StreamMask | None = None
 
     @property
     def is_waiting(self) -> bool:

@@ -22,6 +22,7 @@ from sandcell_container.end import End, KillReport
 from sandcell_container.errors import ErrorCode, error
 from sandcell_container.guest.command_line import argv_of, start_command
 from sandcell_container.guest.ending import Ending
+from sandcell_container.guest.masks import Masks, StreamMasks
 from sandcell_container.guest.process_pipes import InputPipe, OutputPipe
 from sandcell_container.guest.spawn import Start
 from sandcell_container.guest.throttle import Throttle
@@ -47,7 +48,7 @@ class ProcessPlan:
     its start, then SIGTERM, `kill_grace` seconds, SIGKILL to its tree. `stdin`: whether it can be written to, else it
     has none. `memory` in bytes for each process of the tree. `limits` of its journal. `on_full`: whether the oldest
     output is dropped where the journal is full, or the process waits until somebody has read half of it. `judge` may
-    see in an end that memory was short.
+    see in an end that memory was short. `masks` takes secrets out of the output.
     """
 
     id: str
@@ -65,6 +66,7 @@ class ProcessPlan:
     memory: int | None = None
     on_full: OnFull = "drop_oldest"
     judge: Callable[[End], End] = field(default=lambda end: end)
+    masks: Masks | None = None
 
 
 async def start_process(
@@ -94,7 +96,9 @@ class Process:
         self.journal = Journal(plan.epoch, plan.limits)
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
-        self._pipes = _Pipes(self._take, has_input=plan.stdin)
+        self._masks = None if plan.masks is None else StreamMasks(plan.masks, self._take)
+        take = self._take if self._masks is None else self._masks.take
+        self._pipes = _Pipes(take, has_input=plan.stdin)
         self._throttle = Throttle(self._pipes, self.journal, plan.limits, must_keep=plan.on_full == "block")
         self._ending = Ending(plan.judge)
         self._job: Job | None = None
@@ -265,6 +269,8 @@ class Process:
         if self._timer is not None:
             self._timer.cancel()
         self._pipes.finish()
+        if self._masks is not None:
+            self._masks.finish()
         self._throttle.stop()
         ended = self._ending.result()
         self.end = ended.end

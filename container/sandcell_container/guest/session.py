@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, Self
 
 from sandcell_container.errors import ErrorCode, error
+from sandcell_container.guest.masks import masks_of
 from sandcell_container.guest.session_command import SessionCommand, command_journal, encode_value
 from sandcell_container.guest.session_pipes import SessionPipes
 from sandcell_container.guest.shell import start_shell
@@ -195,6 +196,7 @@ class Sessions:
         self._boot = boot
         self._settings = settings
         self._store = store
+        self._masks = masks_of(boot.secrets)
         self._known: dict[str, Session] = {}
         self._starting = asyncio.Lock()
         self._group = asyncio.TaskGroup()
@@ -313,7 +315,7 @@ class Sessions:
         return SessionCommand(order, journal, self._store, f"{self._boot.scratch_dir}/output")
 
     async def _open_life(self, session: Session) -> ShellLife:
-        pipes, place = SessionPipes(), session.place
+        pipes, place = SessionPipes(self._masks), session.place
         try:
             stdout, stderr = pipes.write_ends
             shell = await start_shell(

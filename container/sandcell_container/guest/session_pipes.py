@@ -11,11 +11,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from sandcell_container.errors import ErrorCode, error
+from sandcell_container.guest.masks import StreamMask
 from sandcell_container.journal import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from sandcell_container.guest.masks import Masks
     from sandcell_container.guest.session_command import SessionCommand
 
 __all__ = ["SessionPipes"]
@@ -29,16 +31,16 @@ _LAST_BYTES = 4096
 class SessionPipes:
     """Output goes to the command that it was given to last, also after its end.
 
-    `last_output` are the last bytes of both streams since then.
+    `last_output` are the last bytes of both streams since then. `masks` takes secrets out of all of it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, masks: Masks | None = None) -> None:
         self.last_output = b""
         self._command: SessionCommand | None = None
         self._streams = list[_Stream]()
         try:
             for kind in (Kind.STDOUT, Kind.STDERR):
-                self._streams.append(_Stream(kind))
+                self._streams.append(_Stream(kind, None if masks is None else StreamMask(masks)))
         except OSError as problem:
             self.close()
             message = f"no pipe for the session: {os.strerror(problem.errno or 0)}"
@@ -73,6 +75,9 @@ class SessionPipes:
                     break  # taken by the loop meanwhile
                 left -= len(data)
                 self._take(stream, data)
+            if stream.mask is not None:
+                await self._ready(stream)
+                self._give(stream, stream.mask.finish())
             await self._ready(stream)
 
     def close(self) -> None:
@@ -110,8 +115,11 @@ class SessionPipes:
             stream.is_over = True
 
     def _take(self, stream: _Stream, data: bytes) -> None:
+        self._give(stream, data if stream.mask is None else stream.mask.feed(data))
+
+    def _give(self, stream: _Stream, data: bytes) -> None:
         """What is said before the first command is the rc files' affair."""
-        if self._command is None:
+        if self._command is None or not data:
             return
         self.last_output = (self.last_output + data[-_LAST_BYTES:])[-_LAST_BYTES:]
         self._command.take(stream.kind, data, self._heed)
@@ -121,8 +129,9 @@ class SessionPipes:
 class _Stream:
     """One pipe of a session."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: Kind, mask: StreamMask | None) -> None:
         self.kind = kind
+        self.mask = mask
         self.is_over = False
         self.ready: asyncio.Future[None] | None = None
         self._is_read = False

@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -17,6 +17,7 @@ import msgspec
 from sandcell_container.errors import ErrorCode, error
 from sandcell_container.guest.command_line import start_command
 from sandcell_container.guest.ending import Ending
+from sandcell_container.guest.masks import StreamMask
 from sandcell_container.guest.pace import Pace
 from sandcell_container.guest.pty import LARGEST, Pty, PtyEnds, Size, open_pty
 from sandcell_container.guest.spawn import Start
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from sandcell_container.end import CommandEnd, End
     from sandcell_container.errors import SandcellError
+    from sandcell_container.guest.masks import Masks
     from sandcell_container.guest.spawn import Job, JobExit, Spawner
     from sandcell_container.guest.user_worker import UserWorker
     from sandcell_container.journal import Cursor
@@ -38,6 +40,7 @@ _PIECE = 2**16  # what one viewer types before another has its turn
 _PER_REPLAYED = (
     4  # bytes of memory for each that is replayed: entries of fewer than 50 bytes cost more to keep
 )
+_LETTERS = 4  # that are shown as they are typed, also where they begin a secret
 _MOST_KEPT = 32 * 2**20  # memory of terminals that have ended
 
 
@@ -57,16 +60,17 @@ class TerminalSettings(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TerminalPlan:
     """What a terminal is to be. `command` is a line for bash or words; None is a shell that reads ~/.bashrc.
-    `cwd` is absolute, `env` the whole environment."""
+    `cwd` is absolute, `env` the whole environment, `own` what of it was asked for it."""
 
     command: str | tuple[str, ...] | None
     cwd: str
     env: Mapping[str, str]
     size: Size
+    own: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
 
     def is_same_work(self, other: TerminalPlan) -> bool:
-        """Tell whether only the size differs."""
-        return replace(self, size=other.size) == other
+        """Tell whether only the size differs, or what the sandbox gives to all."""
+        return replace(self, size=other.size, env=other.env) == other
 
 
 class Terminal:
@@ -83,6 +87,7 @@ class Terminal:
         job: Job,
         epoch: str,
         settings: TerminalSettings,
+        masks: Masks | None = None,
     ) -> None:
         self.id = terminal_id
         self.plan = plan
@@ -94,6 +99,7 @@ class Terminal:
         memory = _PER_REPLAYED * settings.journal_terminal
         self.journal = Journal(epoch, JournalLimits(memory=memory))
         self._settings = settings
+        self._mask = None if masks is None else StreamMask(masks, least=_LETTERS)
         self._pty = Pty(ends, self._take)
         self._pace = Pace(
             self.journal, settings.journal_terminal, pause=self._pty.pause, resume=self._pty.resume
@@ -184,7 +190,9 @@ class Terminal:
 
     def _take(self, data: bytes) -> None:
         self.active_at = time.time()
-        self.journal.append(Kind.STDOUT, data)
+        shown = data if self._mask is None else self._mask.feed(data)
+        if shown:
+            self.journal.append(Kind.STDOUT, shown)
         self._pace.regulate()
 
     def _refusal(self, taken: int) -> SandcellError:
@@ -221,6 +229,8 @@ class Terminal:
             return
         self._pace.close()
         self._pty.close()
+        if self._mask is not None and (rest := self._mask.finish()):
+            self.journal.append(Kind.STDOUT, rest)
         ended = self._ending.result()
         self.end = ended.end
         self.journal.append(Kind.ENDED, msgspec.json.encode(ended))
@@ -231,16 +241,23 @@ class Terminal:
 class Terminals:
     """The terminals of a sandbox by id. The last ones that ended are kept. Give them back with `close`, all of them.
 
-    `worker` opens them, where this process has another identity than the user.
+    `worker` opens them, where this process has another identity than the user. `masks` takes secrets out of what they show.
     """
 
     def __init__(
-        self, spawner: Spawner, worker: UserWorker | None, epoch: str, settings: TerminalSettings
+        self,
+        spawner: Spawner,
+        worker: UserWorker | None,
+        epoch: str,
+        settings: TerminalSettings,
+        *,
+        masks: Masks | None = None,
     ) -> None:
         self._spawner = spawner
         self._worker = worker
         self._epoch = epoch
         self._settings = settings
+        self._masks = masks
         self._known: dict[str, Terminal] = {}
         self._starting = asyncio.Lock()
 
@@ -314,7 +331,7 @@ class Terminals:
         except BaseException:
             ends.close()
             raise
-        return Terminal(terminal_id, plan, ends, job, self._epoch, self._settings)
+        return Terminal(terminal_id, plan, ends, job, self._epoch, self._settings, self._masks)
 
     def _forget_old(self) -> None:
         ended = [each for each in self._known.values() if each.end is not None]

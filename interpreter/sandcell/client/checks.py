@@ -116,7 +116,7 @@ def check_timeout(given: object, *, what: str = "timeout") -> float | UnsetType 
     return float(check_number(given, what=what, hint="seconds above 0; None is no limit"))
 
 
-def env_of(given: object) -> dict[str, str | None]:
+def env_of(given: object, *, what: str = "env") -> dict[str, str | None]:
     """Return `given` as changes to an environment: nothing for None.
 
     Raises:
@@ -126,13 +126,13 @@ def env_of(given: object) -> dict[str, str | None]:
         return {}
     if not _is_mapping(given):
         problem = f"has to be a mapping, not {type(given).__name__}"
-        raise wrong("env", problem, hint='names and their values: {"NAME": "value"}')
+        raise wrong(what, problem, hint='names and their values: {"NAME": "value"}')
     checked = {
-        check_text(name, what="env", code=ErrorCode.INVALID_ENV_NAME): value for name, value in given.items()
+        check_text(name, what=what, code=ErrorCode.INVALID_ENV_NAME): value for name, value in given.items()
     }
     for value in checked.values():
         if value is not None:
-            check_bytes_as_text(value, what="env")
+            check_bytes_as_text(value, what=what)
     return dict(check_env(checked))
 
 

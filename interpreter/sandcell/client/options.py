@@ -278,7 +278,7 @@ class CreateOptions(TypedDict, total=False):
     packages: Sequence[str]
     apt: Sequence[str]
     preset: str | None
-    secrets: Any
+    secrets: Mapping[str, str] | None
     pass_env: Sequence[str]
     mounts: Sequence[str | Mount]
     publish: Sequence[int | str | PublishedPort]
@@ -292,7 +292,7 @@ class CreateOptions(TypedDict, total=False):
 _LEAST_MEMORY = 128 * 2**20
 _LEAST_PIDS = 16
 
-LATER = ("url", "token", "secrets", "pass_env")
+LATER = ("url", "token", "pass_env")
 
 
 def make_spec(config: Config, image: str | None, options: CreateOptions) -> SandboxSpec:
@@ -316,6 +316,7 @@ def make_spec(config: Config, image: str | None, options: CreateOptions) -> Sand
         limits=make_limits(options),
         strict=options.get("strict", False),
         env={key: value for key, value in env.items() if value is not None},
+        secrets=_secrets_of(options.get("secrets")),
         **container_fields(cast("Mapping[str, Any]", options)),
         python=options.get("python"),
         default_timeout=_seconds(options.get("default_timeout", config.default_timeout), "default_timeout"),
@@ -324,6 +325,14 @@ def make_spec(config: Config, image: str | None, options: CreateOptions) -> Sand
         on_release=options.get("on_release", "remove"),
         start_timeout=start if isinstance(start, float) else config.start_timeout,
     )
+
+
+def _secrets_of(given: object) -> dict[str, str]:
+    """Return secrets by name, nothing for None. No error says a value."""
+    secrets = env_of(given, what="secrets")
+    if None in secrets.values():
+        raise wrong("secrets", "hold None", hint="leave out what there is not")
+    return {name: value for name, value in secrets.items() if value is not None}
 
 
 def make_limits(options: CreateOptions) -> Limits:

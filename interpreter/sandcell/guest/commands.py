@@ -12,6 +12,7 @@ from sandcell.activity import SDK, Deed
 from sandcell.environment import merge_env
 from sandcell.guest.command_records import CommandRecords, max_output_of, timeout_of
 from sandcell_container.guest.exec import start_exec
+from sandcell_container.guest.masks import masks_of
 from sandcell_container.guest.stdin_pipe import StdinPipe
 from sandcell_container.ids import check_id, new_id
 
@@ -46,6 +47,7 @@ class Commands:
         self._config = config
         self._store = store
         self._on_begin = on_begin
+        self._masks = masks_of(boot.secrets)
         self._records: CommandRecords[Exec] = CommandRecords(config, store)
 
     def follow(
@@ -84,6 +86,7 @@ class Commands:
             kill_grace=config.kill_grace,
             spill_dir=f"{boot.scratch_dir}/output",
             spill_store=self._store,
+            masks=self._masks,
         )
         words = body.command
         self._on_begin(

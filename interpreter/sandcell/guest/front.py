@@ -37,18 +37,19 @@ from sandcell_kernel.actions import (
 from sandcell_kernel.answers import Problem
 from sandcell_kernel.requests import INTERRUPTED
 from sandcell_kernel.websocket import pack_v1
-from sandcell_kernel.wire import BadMessage, ChannelMessage, new_message
+from sandcell_kernel.wire import BadMessage, ChannelMessage, Message, new_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
 
     from sandcell.context import Context, Execution, Executions, RunEnded
     from sandcell.guest.stage import Outcome
+    from sandcell_container.guest.masks import Masks
     from sandcell_container.journal import Journal
     from sandcell_kernel.actions import Action
     from sandcell_kernel.cells import Work
     from sandcell_kernel.front import Front as Machine
-    from sandcell_kernel.wire import Channel, Message, RequestKey
+    from sandcell_kernel.wire import Channel, RequestKey
 
 __all__ = ["Front", "Places", "Worker"]
 
@@ -87,6 +88,7 @@ class Front:
         places: Places,
         executions: Executions,
         worker: Worker,
+        masks: Masks | None,
         on_context: Callable[[str], None],
         machine: Machine,
         journal: Journal,
@@ -101,6 +103,7 @@ class Front:
         self._places = places
         self._known_executions = executions
         self._worker = worker
+        self._masks = masks
         self._on_context = on_context
         self._machine = machine
         self._spawn = spawn
@@ -197,7 +200,8 @@ class Front:
     def _do(self, action: Action) -> None:
         match action:
             case ChannelMessage(channel, message):
-                self.journal.append(Kind.MESSAGE, pack_v1(channel, message))
+                shown = message if self._masks is None else _masked(message, self._masks)
+                self.journal.append(Kind.MESSAGE, pack_v1(channel, shown))
             case Submit(request, context_id, language):
                 if context_id is None:
                     self._submit(request, self.context, self._ear)
@@ -363,3 +367,9 @@ def _fresh_state_of(execution: Execution) -> str:
         if entry.kind == Kind.STARTED:
             return json.loads(entry.data).get("fresh_state") or ""
     return ""
+
+
+def _masked(message: Message, masks: Masks) -> Message:
+    """Return a message without secrets in its metadata and content. Buffers are no text."""
+    metadata, content = masks.json(message.metadata), masks.json(message.content)
+    return Message(message.header, message.parent_header, metadata, content, message.buffers)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sandcell.context import Contexts, Executions
 from sandcell.guest.front import Front, Worker
 from sandcell_container.errors import ErrorCode, error
+from sandcell_container.guest.masks import Masks
 from sandcell_container.ids import check_id, new_id
 from sandcell_container.journal import Journal, JournalLimits
 from sandcell_container.memo import Kind
@@ -28,11 +29,12 @@ __all__ = ["Fronts", "Rooms"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rooms:
-    """What fronts run code with."""
+    """What fronts run code with. `masks` takes secrets out of what they say."""
 
     contexts: Contexts
     executions: Executions
     worker: Worker
+    masks: Masks | None = None
     note_made: Callable[[Kind, str], None] = lambda _kind, _name: None
 
 
@@ -111,6 +113,7 @@ class Fronts:
             places=self._rooms.contexts,
             executions=self._rooms.executions,
             worker=self._rooms.worker,
+            masks=self._rooms.masks,
             on_context=lambda context_id: self._rooms.note_made("context", context_id),
             machine=machine,
             journal=Journal(self._epoch, limits),

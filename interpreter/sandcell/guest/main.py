@@ -47,6 +47,7 @@ from sandcell.tool_room import ToolRoom
 from sandcell_container.descriptors import raise_limit
 from sandcell_container.guest import spawner as spawner_program
 from sandcell_container.guest.files import Files
+from sandcell_container.guest.masks import MaskingFormatter, Masks, masks_of
 from sandcell_container.guest.meter import Meter
 from sandcell_container.guest.process_table import ProcessTable
 from sandcell_container.guest.session import Sessions
@@ -73,6 +74,7 @@ _SHARE_OF_FILES = 4  # one descriptor in so many is for a connection: most reque
 # Of the loop, from bytes that were read to a handler that refuses them: a request that was taken and not answered leaves
 # its client without knowing what became of it.
 _TURNS_TO_REFUSE = 10
+_LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -84,7 +86,11 @@ def serve(boot: GuestBoot, listener: socket.socket, spawner: socket.socket) -> N
     ended, and `listener` and `spawner` are closed.
     """
     config = Config.from_settings(boot.settings)
-    logging.basicConfig(level=config.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.basicConfig(level=config.log_level, format=_LOG_FORMAT)
+    masks = masks_of(boot.secrets)
+    if masks is not None:
+        for handler in logging.getLogger().handlers:
+            handler.setFormatter(MaskingFormatter(_LOG_FORMAT, masks))
     raise_limit()  # each process that runs has pipes here
     gc.freeze()  # what was imported before the fork is never garbage, and looking at it copies its pages
     given = Given(boot, config, Memo(boot.memo_fd), Meter(boot))
@@ -133,15 +139,17 @@ async def _furnish(held: AsyncExitStack, given: Given, spawner: Spawner, group: 
     env = UserEnv(boot.base_env, memo)
     boot = replace(boot, base_env=env)  # whoever starts something sees what was changed
     given = given._replace(boot=boot)
+    masks = masks_of(boot.secrets)
     worker = await held.enter_async_context(UserWorker(spawner, boot.python))
     files = await held.enter_async_context(Files(worker, boot.workdir))
     sessions = await held.enter_async_context(Sessions(spawner, boot, config, files))
     activity = Activity()
     tools = await held.enter_async_context(ToolRoom(config, grace=boot.grace))
-    rooms = _CodeRooms(files=files, sessions=sessions, tools=tools, activity=activity)
+    rooms = _CodeRooms(files=files, sessions=sessions, tools=tools, activity=activity, masks=masks)
     contexts, executions = await _open_code(held, given, spawner, rooms)
     followers = await held.enter_async_context(Followers())
-    terminals = Terminals(spawner, None if boot.user_uid is None else worker, boot.epoch, config)
+    opener = None if boot.user_uid is None else worker
+    terminals = Terminals(spawner, opener, boot.epoch, config, masks=masks)
     held.callback(terminals.close)
     processes = Processes(spawner, boot, config, on_begin=activity)
     held.callback(processes.close)
@@ -170,6 +178,7 @@ async def _furnish(held: AsyncExitStack, given: Given, spawner: Spawner, group: 
     return Guest(
         boot=boot,
         env=env_room,
+        masks=masks,
         memo=memo,
         meter=meter,
         config=config,
@@ -198,6 +207,7 @@ class _CodeRooms(NamedTuple):
     sessions: Sessions
     tools: ToolRoom
     activity: Activity
+    masks: Masks | None
 
 
 async def _open_code(
@@ -214,6 +224,7 @@ async def _open_code(
         memory=boot.limits.get("memory"),
         why_fresh=lambda name: RESTARTED if memo.is_lost("context", name) else None,
         speakers=_make_speakers(boot, spawner, rooms.files, rooms.sessions),
+        masks=rooms.masks,
     )
     contexts = await held.enter_async_context(contexts)
     executions = Executions(
@@ -225,6 +236,7 @@ async def _open_code(
         tools=rooms.tools,
         result_files=ResultFiles(f"{boot.scratch_dir}/results", rooms.files),
         on_begin=rooms.activity,
+        masks=rooms.masks,
     )
     held.callback(executions.close)
     return contexts, executions
@@ -235,6 +247,7 @@ def _make_fronts(desk: Desk, config: Config) -> Fronts:
         contexts=desk.contexts,
         executions=desk.executions,
         worker=CellWork(desk, LineWork(desk)),
+        masks=masks_of(desk.boot.secrets),
         note_made=desk.memo.note_made,
     )
     return Fronts(rooms, epoch=desk.boot.epoch, version=version("sandcell"), config=config)

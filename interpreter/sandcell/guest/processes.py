@@ -18,6 +18,7 @@ from sandcell.environment import merge_env
 from sandcell.memory import check_memory, judge_end, limit_of, warnings_of
 from sandcell_container.end import End, KillReport
 from sandcell_container.errors import ErrorCode, error
+from sandcell_container.guest.masks import masks_of
 from sandcell_container.guest.process import ProcessPlan, start_process
 from sandcell_container.ids import check_id, new_id
 from sandcell_container.journal import JournalLimits
@@ -84,6 +85,7 @@ class Processes:
         self._config = config
         self._on_begin = on_begin
         self._limits = JournalLimits(memory=config.journal_memory, disk=config.journal_disk)
+        self._masks = masks_of(boot.secrets)
         self._known: dict[str, _Known] = {}
         self._ended: OrderedDict[str, None] = OrderedDict()
         self._forgotten: OrderedDict[str, End] = OrderedDict()
@@ -269,6 +271,7 @@ class Processes:
             stdin=body.stdin,
             memory=memory,
             on_full=body.on_full,
+            masks=self._masks,
             judge=partial(judge_end, limit=limit_of(memory, self._boot.limits.get("memory"))),
         )
         try:

@@ -165,7 +165,11 @@ class ApiHandler(RequestHandler):
             note_answer(self.guest.memo, answer)
         self.set_status(status)
         self.set_header("Content-Type", "application/json")
-        self.finish(encode_names(answer))
+        self.finish(self._masked(encode_names(answer)))
+
+    def _masked(self, answer: bytes) -> bytes:
+        masks = self.guest.masks
+        return answer if masks is None else masks.json(answer)
 
     @property
     def inside(self) -> str:
@@ -211,7 +215,7 @@ class ApiHandler(RequestHandler):
         self.set_header("Content-Type", "application/json")
         if row.status == 405:
             self.set_header("Allow", ", ".join(sorted(self.allowed_methods())))
-        self.finish(encode_names(problem.to_dict()))
+        self.finish(self._masked(encode_names(problem.to_dict())))
 
     def allowed_methods(self) -> list[str]:
         """Return the methods that this noun has."""

@@ -17,6 +17,7 @@ from sandcell.guest.request import ApiHandler
 from sandcell.guest.stream import send_journal
 from sandcell_container.errors import ErrorCode, error
 from sandcell_container.frames import Cursor
+from sandcell_container.guest.masks import warnings_of
 
 if TYPE_CHECKING:
     from sandcell.guest.desk import Desk
@@ -116,7 +117,7 @@ def describe(guest: Guest | Desk, stats: Stats) -> SandboxInfo:
         tools=tuple(name for name in _TOOLS if _find(name, boot.base_env)),
         memory={"limit": stats.memory.limit, "used": stats.memory.used},
         disk={"limit": stats.disk.limit, "used": stats.disk.used},
-        warnings=(*boot.warnings, *guest.contexts.warnings),
+        warnings=(*boot.warnings, *guest.contexts.warnings, *warnings_of(boot.secrets)),
     )
 
 

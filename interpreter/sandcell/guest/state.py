@@ -18,6 +18,7 @@ from sandcell.guest.session_room import SessionRoom
 from sandcell.tool_room import ToolRoom
 from sandcell_container.guest.boot import GuestBoot
 from sandcell_container.guest.files import Files
+from sandcell_container.guest.masks import Masks
 from sandcell_container.guest.meter import Meter
 from sandcell_container.guest.process_table import ProcessTable
 from sandcell_container.guest.spawn import Spawner
@@ -33,6 +34,7 @@ class Guest:
 
     boot: GuestBoot
     env: EnvRoom
+    masks: Masks | None
     memo: Memo
     meter: Meter
     config: Config

@@ -188,6 +188,7 @@ def plan_of(body: CreateTerminal, boot: GuestBoot) -> TerminalPlan:
         command=body.command,
         cwd=os.path.join(boot.workdir, body.cwd) if body.cwd else boot.workdir,
         env=merge_env(boot.base_env, body.env),
+        own=body.env or {},
         size=Size(body.cols, body.rows),
     )
 
