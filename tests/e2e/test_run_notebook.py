@@ -260,6 +260,16 @@ def test_what_cannot_be_is_refused(
 # --- the history of a context
 
 
+def _await_text(live: Any, text: str) -> None:
+    """Return when a run has written `text`, in however many pieces."""
+    so_far = ""
+    for event in live.follow():
+        so_far += event.to_dict().get("text", "")
+        if text in so_far:
+            return
+    raise AssertionError(f"it ended with {so_far!r}")
+
+
 def test_a_context_s_history_is_a_notebook_that_runs_again(sandbox: Sandbox, tmp_path: Path) -> None:
     context = sandbox.create_context()
     context.run_code("x = 20; print('made')")
@@ -268,7 +278,7 @@ def test_a_context_s_history_is_a_notebook_that_runs_again(sandbox: Sandbox, tmp
     context.run_code("1 / 0")
     slow = context.start_code("import time; print('slow', flush=True); time.sleep(60)")
     waiting = context.start_code("print('never')")
-    next(event for event in slow.follow() if event.to_dict().get("text") == "slow\n")
+    _await_text(slow, "slow\n")
     waiting.interrupt()
     slow.interrupt()
     slow.wait(timeout=20)
@@ -310,7 +320,7 @@ def test_a_run_that_goes_on_is_in_the_history_with_what_it_has_shown(
 ) -> None:
     context = sandbox.create_context()
     live = context.start_code("print('so far', flush=True); input()")
-    next(event for event in live.follow() if event.to_dict().get("text") == "so far\n")
+    _await_text(live, "so far\n")
     assert context.to_notebook(tmp_path / "now.ipynb") == 1
     (cell,) = _read(tmp_path / "now.ipynb").cells
     assert (_text(cell), cell.metadata.sandcell.status) == ("so far\n", "running")

@@ -148,11 +148,7 @@ async def _furnish(held: AsyncExitStack, given: Given, spawner: Spawner, group: 
     rooms = _CodeRooms(files=files, sessions=sessions, tools=tools, activity=activity, masks=masks)
     contexts, executions = await _open_code(held, given, spawner, rooms)
     followers = await held.enter_async_context(Followers())
-    opener = None if boot.user_uid is None else worker
-    terminals = Terminals(spawner, opener, boot.epoch, config, masks=masks)
-    held.callback(terminals.close)
-    processes = Processes(spawner, boot, config, on_begin=activity)
-    held.callback(processes.close)
+    terminals, processes = _open_jobs(held, given, spawner, worker, activity)
     leases = _make_leases(boot, config, (executions, sessions, processes, terminals))
     held.callback(leases.close)
     commands = Commands(spawner, boot, config, files, on_begin=activity)
@@ -198,6 +194,19 @@ async def _furnish(held: AsyncExitStack, given: Given, spawner: Spawner, group: 
         group=group,
         started_at=started_at,
     )
+
+
+def _open_jobs(
+    held: AsyncExitStack, given: Given, spawner: Spawner, worker: UserWorker, activity: Activity
+) -> tuple[Terminals, Processes]:
+    """Make what outlives requests."""
+    boot, config = given.boot, given.config
+    opener = None if boot.user_uid is None else worker
+    terminals = Terminals(spawner, opener, boot.epoch, config, masks=masks_of(boot.secrets))
+    held.callback(terminals.close)
+    processes = Processes(spawner, boot, config, on_begin=activity)
+    held.callback(processes.close)
+    return terminals, processes
 
 
 class _CodeRooms(NamedTuple):
