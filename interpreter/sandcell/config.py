@@ -30,6 +30,7 @@ class Config:
     token: str | None = None
     sandbox: str | None = None
     context: str | None = None
+    kernel_options: str | None = None  # JSON, for the sandbox behind a notebook: docs/kernel.md
     # the host program
     state_dir: str | None = None  # where sandboxes of this machine are recorded; default below XDG_STATE_HOME
     first_uid: int = 61200  # a root host program gives each sandbox a uid of its own from here

@@ -1,7 +1,8 @@
 """The kernel process on the host: `python -m sandcell.launch_kernel -f CONNECTION_FILE`, started by Jupyter.
 
 It terminates the front end's sockets and holds the sandbox; what a cell does is decided by its front in the guest.
-With SANDCELL_SANDBOX it attaches to a sandbox that somebody else made, and leaves that as it is.
+With SANDCELL_SANDBOX it attaches to a sandbox that somebody else made, and leaves that as it is. A sandbox of its own is
+put aside for the process that follows a restart, and else removed.
 """
 
 from __future__ import annotations
@@ -30,15 +31,19 @@ from sandcell.config import Config
 from sandcell.failure import failure_of
 from sandcell.front_link import FrontLink
 from sandcell.guest_socket import GuestAddress
+from sandcell.kernel_options import check_options, merge_options, read_options
+from sandcell.kernel_sandbox import name_for, notebook_options, open_own, put_aside, remove_own
 from sandcell_container.errors import SandcellError, Unavailable
 from sandcell_container.ids import new_id
 from sandcell_kernel.answers import Problem
 from sandcell_kernel.outer import OuterKernel, Stop, Up, Wake
+from sandcell_kernel.requests import flag_field
 from sandcell_kernel.sockets import OuterSockets, read_connection_file
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
 
+    from sandcell.kernel_options import KernelOptions
     from sandcell_container.engine import Record
     from sandcell_kernel.channels import Connection
     from sandcell_kernel.outer import OuterAction
@@ -60,8 +65,11 @@ _STOP_S = 1.8  # jupyter_client sends SIGTERM after 2.5 s of a shutdown_request
 class KernelProcess:
     """One kernel process, from its connection to its end."""
 
-    def __init__(self, connection: Connection, config: Config) -> None:
+    def __init__(self, connection: Connection, config: Config, wishes: Callable[[], KernelOptions]) -> None:
         self._config = config
+        self._wishes = wishes
+        self._own_name = name_for(connection.key)
+        self._restarts = False
         self._front_id = new_id("frt")
         self._machine = OuterKernel(session=self._front_id, version=version("sandcell"))
         self._loop = asyncio.get_running_loop()
@@ -84,6 +92,7 @@ class KernelProcess:
             with self._signals():
                 front = tasks.create_task(self._keep_front())
                 stop = await self._stopped
+                self._restarts = stop is not None and flag_field(stop.request, "restart", default=False)
                 front.cancel()
                 await asyncio.wait({front}, timeout=_STOP_S)
                 if stop is not None:
@@ -116,9 +125,10 @@ class KernelProcess:
 
     async def _keep_front(self) -> None:
         try:
-            async with _open_sandbox(self._config) as sandbox:
+            wishes = self._wishes()
+            async with self._open_sandbox(wishes) as sandbox:
                 while True:
-                    await self._serve_start(sandbox)
+                    await self._serve_start(sandbox, wishes)
                     self._woken.clear()
                     await self._woken.wait()
                     await self._wake(sandbox)
@@ -127,11 +137,26 @@ class KernelProcess:
             log.warning("no sandbox code=%s: %s", failure.code, failure, exc_info=_unless_ours(problem))
             self._act(self._machine.give_up(Problem.of(failure)))
 
-    async def _serve_start(self, sandbox: AsyncSandbox) -> None:
+    @asynccontextmanager
+    async def _open_sandbox(self, wishes: KernelOptions) -> AsyncGenerator[AsyncSandbox]:
+        """Yield the sandbox that is wished for, which then stays as it is, or one of our own."""
+        if wishes.sandbox is not None:
+            async with await AsyncSandbox.connect(wishes.sandbox) as attached:
+                log.info("attached sandbox=%s", attached.name)
+                yield attached
+            return
+        sandbox = await open_own(self._own_name, wishes.create)
+        log.info("made sandbox=%s", sandbox.name)
+        try:
+            yield sandbox
+        finally:
+            await (put_aside(sandbox) if self._restarts else remove_own(sandbox))
+
+    async def _serve_start(self, sandbox: AsyncSandbox, wishes: KernelOptions) -> None:
         """Serve until this start of the sandbox has ended, and can be followed by another one. Raises what else ends it."""
         record = await _record_of(sandbox)
         try:
-            await self._serve_front(record)
+            await self._serve_front(record, wishes)
         except SandcellError as problem:
             if not await _can_start(sandbox, record.starts):
                 raise
@@ -148,8 +173,8 @@ class KernelProcess:
                 self._act(self._machine.rest(Problem.of(problem)))
             await self._woken.wait()
 
-    async def _serve_front(self, record: Record) -> None:
-        async with _open_front(record, self._front_id, self._config):
+    async def _serve_front(self, record: Record, wishes: KernelOptions) -> None:
+        async with _open_front(record, self._front_id, self._config, wishes):
             self._link = FrontLink(
                 GuestAddress(record.address, record.token, self._config.connect_timeout),
                 self._front_id,
@@ -186,16 +211,6 @@ def _watch_parent(held: ExitStack, loop: asyncio.AbstractEventLoop, on_death: Ca
     held.callback(loop.remove_reader, handle)
 
 
-@asynccontextmanager
-async def _open_sandbox(config: Config) -> AsyncGenerator[AsyncSandbox]:
-    """Yield a sandbox of our own, removed at the end, or the one that SANDCELL_SANDBOX names."""
-    attached = config.sandbox is not None
-    sandbox = await (AsyncSandbox.connect(config.sandbox) if config.sandbox else AsyncSandbox.create())
-    log.info("sandbox=%s attached=%s", sandbox.name, attached)
-    async with sandbox:
-        yield sandbox
-
-
 async def _record_of(sandbox: AsyncSandbox) -> Record:
     found = await asyncio.to_thread(the_host().records)
     return find_record(found, sandbox.id).record
@@ -206,11 +221,13 @@ async def _can_start(sandbox: AsyncSandbox, starts: int) -> bool:
     engine = (await asyncio.to_thread(the_host().engine, sandbox.engine)).engine
     await asyncio.to_thread(partial(engine.await_end, sandbox.id, timeout=_DOWN_S))
     found = await asyncio.to_thread(engine.find, sandbox.id)
-    return found is not None and (found.status == "stopped" or found.starts > starts)
+    return found is not None and (found.status in {"stopped", "creating"} or found.starts > starts)
 
 
 @asynccontextmanager
-async def _open_front(record: Record, front_id: str, config: Config) -> AsyncGenerator[FrontInfo]:
+async def _open_front(
+    record: Record, front_id: str, config: Config, wishes: KernelOptions
+) -> AsyncGenerator[FrontInfo]:
     """Yield a front of this process, which is deleted at the end; its context stays."""
     transport = AsyncTransport(
         record.address,
@@ -218,11 +235,11 @@ async def _open_front(record: Record, front_id: str, config: Config) -> AsyncGen
         connect_timeout=config.connect_timeout,
         reply_timeout=config.reply_timeout,
     )
-    body = msgspec.json.encode(CreateFront(id=front_id, context=config.context))
+    body = msgspec.json.encode(CreateFront(id=front_id, context=wishes.context, language=wishes.language))
     try:
         yield await transport.call(Request(method="POST", path=path_of("fronts"), body=body), FrontInfo)
     finally:
-        if config.sandbox:  # a sandbox of our own takes it along
+        if wishes.sandbox is not None:  # a sandbox of our own takes it along
             await _delete_front(transport, front_id)
         transport.close()
 
@@ -247,19 +264,39 @@ def _read_config() -> Config:
         return Config()
 
 
-async def _run(connection: Connection, config: Config) -> None:
-    await KernelProcess(connection, config).run()
+def _wishes_of(spec: str, config: Config) -> KernelOptions:
+    """Return what kernelspec, environment and notebook wish, in rising order. Raises what is wrong with them."""
+    of_spec = read_options(spec, source="the kernelspec")
+    of_environ = read_options(config.kernel_options or "{}", source="SANDCELL_KERNEL_OPTIONS")
+    named = {
+        "engine": config.engine,
+        "image": config.image,
+        "sandbox": config.sandbox,
+        "context": config.context,
+    }
+    of_environ |= {name: value for name, value in named.items() if value not in {None, "auto"}}
+    of_notebook = notebook_options(os.environ.get("JPY_SESSION_NAME", ""))
+    check_options(of_spec)
+    check_options(of_environ)
+    check_options(of_notebook, of_notebook=True)
+    return merge_options(of_spec, of_environ, of_notebook, folder=os.getcwd())
+
+
+async def _run(connection: Connection, config: Config, spec: str) -> None:
+    await KernelProcess(connection, config, partial(_wishes_of, spec, config)).run()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the kernel process. Blocks until its end; without its sockets it says why, and exits with 1."""
     parser = argparse.ArgumentParser(prog="python -m sandcell.launch_kernel", description=__doc__)
     parser.add_argument("-f", dest="connection_file", type=Path, required=True, help="made by Jupyter")
+    parser.add_argument("--options", default="{}", help="JSON: what the kernelspec asks of the sandbox")
     config = _read_config()
     logging.basicConfig(level=config.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    path: Path = parser.parse_args(arguments).connection_file
+    given = parser.parse_args(arguments)
+    path: Path = given.connection_file
     try:
-        asyncio.run(_run(read_connection_file(path), config))
+        asyncio.run(_run(read_connection_file(path), config, given.options))
     except (OSError, SandcellError) as problem:
         sys.exit(f"{parser.prog}: {problem}")
 

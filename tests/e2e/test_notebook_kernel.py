@@ -177,12 +177,28 @@ async def test_comms_travel_untouched(notebook: Notebook) -> None:
     assert [bytes(buffer) for buffer in message["buffers"]] == [b"\x01\x00\xff"]
 
 
-async def test_restart_begins_anew(notebook: Notebook) -> None:
-    await notebook.run("x = 1")
+async def test_restart_begins_anew_but_for_the_files(notebook: Notebook) -> None:
+    await notebook.run("x = 1; open('kept', 'w').write('kept')")
+    await notebook.run("%%shell\ny=1")
+    await notebook.run("%%process --detach\nsleep 1000")
     await notebook.manager.restart_kernel(now=False)
     await notebook.client.wait_for_ready(timeout=PATIENCE_S)
     cell = await notebook.run("print('x' in globals())")
     assert (cell.text(), cell.reply["execution_count"]) == ("False\n", 1)
+    assert (await notebook.run("open('kept').read()")).outputs[0][1]["data"]["text/plain"] == "'kept'"
+    assert (await notebook.run("%%shell\necho ${y-gone}")).text() == "gone\n"
+    listed = (await notebook.run("%process list")).outputs[0][1]["data"]["text/plain"]
+    assert listed == "Processes: none"
+
+
+async def test_a_kernel_of_its_own_is_removed_with_its_sandbox() -> None:
+    before = {each.id for each in await AsyncSandbox.list()}
+    async with open_notebook() as notebook:
+        await notebook.run("1")
+        await notebook.manager.restart_kernel(now=False)
+        await notebook.client.wait_for_ready(timeout=PATIENCE_S)
+        await notebook.run("1")
+    assert {each.id for each in await AsyncSandbox.list()} == before
 
 
 # --- with a sandbox that somebody else made

@@ -9,7 +9,7 @@ import pytest
 from jupyter_client.kernelspec import KernelSpecManager
 
 from sandcell_container.errors import SandcellError
-from sandcell_kernel.install import KERNEL_NAME, install_kernelspec
+from sandcell_kernel.install import KERNEL_NAME, LANGUAGES, KernelPlan, install_kernelspec
 
 LOGOS = {"logo-32x32.png", "logo-64x64.png", "logo-svg.svg"}
 
@@ -49,6 +49,33 @@ def test_installing_again_replaces(tmp_path: Path) -> None:
     (folder / "kernel.json").write_text("{}")
     assert install_kernelspec(user=True) == folder
     assert json.loads((folder / "kernel.json").read_text())["language"] == "python"
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_each_language_has_a_kernelspec_and_logos(tmp_path: Path, language: str) -> None:
+    folder = install_kernelspec(KernelPlan(language=language), prefix=str(tmp_path / "prefix"))
+    assert folder.name == f"sandcell-{language}"
+    assert {path.name for path in folder.iterdir()} == {"kernel.json", *LOGOS}
+    spec = json.loads((folder / "kernel.json").read_text())
+    assert (spec["language"], spec["display_name"]) == (language, f"{LANGUAGES[language]} (Sandcell)")
+    asked = spec["argv"][5:]
+    assert asked == ([] if language == "python" else ["--options", json.dumps({"language": language})])
+
+
+def test_a_kernel_of_ones_own_asks_for_its_sandbox(tmp_path: Path) -> None:
+    plan = KernelPlan(name="data", options={"memory": "2GiB", "image": "lab"})
+    folder = install_kernelspec(plan, prefix=str(tmp_path / "prefix"))
+    spec = json.loads((folder / "kernel.json").read_text())
+    assert (folder.name, spec["display_name"]) == ("sandcell-data", "data (Sandcell)")
+    assert json.loads(spec["argv"][-1]) == {"memory": "2GiB", "image": "lab"}
+
+
+@pytest.mark.parametrize(
+    "plan", [KernelPlan(name="a b"), KernelPlan(name="../x"), KernelPlan(language="cobol")]
+)
+def test_what_jupyter_could_not_find_is_refused(plan: KernelPlan) -> None:
+    with pytest.raises(SandcellError):
+        install_kernelspec(plan, user=True)
 
 
 def test_sys_prefix_is_the_running_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,6 +153,8 @@ _INSTALL = """
 examples:
   sandcell kernel install --sys-prefix      # for the Jupyter in this environment
   sandcell kernel install --user            # for every Jupyter of this user
+  sandcell kernel install --language all    # JavaScript, TypeScript, bash and R, too
+  sandcell kernel install --name data --memory 4GiB --package polars
 """
 _IMAGE = """
 The engines docker and podman make sandboxes from it. It is made of this installation of Sandcell; the daemon's network and
@@ -420,6 +422,44 @@ def _add_kernel(add: _AddParser) -> None:
     where.add_argument("--sys-prefix", action="store_true", help="into this environment (default in one)")
     where.add_argument("--user", action="store_true", help="for this user (default elsewhere)")
     where.add_argument("--prefix", type=Path, metavar="FOLDER", help="below FOLDER/share/jupyter")
+    install.add_argument("--name", metavar="NAME", help="a kernel sandcell-NAME beside the others")
+    install.add_argument("--display-name", metavar="TEXT", help="what Jupyter shows")
+    install.add_argument(
+        "--language",
+        action="append",
+        metavar="LANGUAGE",
+        help="python (default), javascript, typescript, bash, r, or all; may be repeated",
+    )
+    _add_kernel_options(install.add_argument_group("what it asks of the sandbox behind its notebooks"))
+
+
+def _add_kernel_options(group: argparse._ArgumentGroup) -> None:  # pyright: ignore[reportPrivateUsage] -- its only name
+    for name, metavar, summary in (
+        ("engine", "ENGINE", "docker, podman or local"),
+        ("image", "IMAGE", "what it is made from"),
+        ("preset", "PRESET", "a set of packages"),
+        ("memory", "SIZE", 'such as "2GiB"'),
+        ("disk", "SIZE", "likewise"),
+        ("network", "NETWORK", "none or open"),
+        ("sandbox", "SANDBOX", "use this one, and leave it as it is"),
+        ("context", "ID", "in that one, this context"),
+    ):
+        group.add_argument(f"--{name}", metavar=metavar, help=summary)
+    group.add_argument("--cpus", type=float, metavar="N", help="cores, such as 0.5")
+    group.add_argument("--pids", type=_count, metavar="N", help="processes and threads")
+    group.add_argument(
+        "--notebook-folder", choices=("ro", "rw"), help="mount the notebook's folder at /workspace/notebook"
+    )
+    for name, dest, summary in (
+        ("package", "packages", "install it; may be repeated"),
+        ("apt", "apt", "a package of the system; may be repeated"),
+        ("mount", "mounts", "SOURCE:TARGET[:rw]; may be repeated"),
+        ("publish", "publish", "PORT or HOST:PORT; may be repeated"),
+    ):
+        group.add_argument(
+            f"--{name}", dest=dest, action="append", default=[], metavar=name.upper(), help=summary
+        )
+    group.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="may be repeated")
 
 
 def _add_verb(add: _AddParser, name: str, summary: str, examples: str) -> argparse.ArgumentParser:
