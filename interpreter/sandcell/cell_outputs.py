@@ -39,6 +39,7 @@ _Displays = dict[str, list[Output]]
 _MAX_STREAM = (
     8 * 2**20
 )  # characters of one output of text; of more, head and tail are kept with a note between
+_OURS = "application/vnd.sandcell."
 _LATE = "its time was over"
 _ENDS = {
     "timeout": ExecutionError(name="TimeoutError", value=_LATE),
@@ -99,7 +100,8 @@ class CellOutputs:
             case Ended():
                 self._end(event)
             case Truncated() if "/" in event.stream:  # of text, the text itself tells
-                self._note(f"{event.bytes} bytes of {event.stream} are left out")
+                where = f": the whole is in {event.path}" if event.path else ""
+                self._note(f"{event.bytes} bytes of {event.stream} are left out{where}")
             case Gap():
                 self._note(f"{event.bytes} bytes of output were dropped")
             case Failed():
@@ -147,8 +149,7 @@ class CellOutputs:
     def _display(self, event: ResultAdded) -> None:
         output: Output = {
             "output_type": "execute_result" if event.is_main else "display_data",
-            "data": event.data,
-            "metadata": event.metadata,
+            **_plain(event),
         }
         if event.is_main:
             output["execution_count"] = self.execution_count
@@ -159,7 +160,7 @@ class CellOutputs:
 
     def _update(self, display_id: str | None, shown: ResultAdded | ResultUpdated) -> None:
         for output in self._displays.get(display_id or "", ()):
-            output["data"], output["metadata"] = shown.data, shown.metadata
+            output.update(_plain(shown))
 
     def _append(self, output: Output) -> None:
         self._clear_if_asked()
@@ -175,6 +176,15 @@ class CellOutputs:
         for display_id, outputs in list(self._displays.items()):
             self._displays[display_id] = [each for each in outputs if id(each) not in cleared]
         self._items.clear()
+
+
+def _plain(shown: ResultAdded | ResultUpdated) -> Output:
+    """Return data and metadata of a display, without what is made only for who asks for it."""
+    data = {mime: part for mime, part in shown.data.items() if not mime.startswith(_OURS)}
+    return {
+        "data": data,
+        "metadata": {key: told for key, told in shown.metadata.items() if key != "sandcell"},
+    }
 
 
 class _Text:

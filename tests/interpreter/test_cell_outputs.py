@@ -141,6 +141,23 @@ def test_what_was_left_out_and_a_state_that_was_lost_are_told() -> None:
     ]
 
 
+def test_nothing_of_ours_is_in_a_notebook() -> None:
+    data = {"text/plain": "t", "application/vnd.sandcell.data+json": {}, "application/vnd.plotly.v1+json": {}}
+    metadata = {"sandcell": {"spilled": {}}, "image/png": {"width": 1}}
+    cell = _cell(
+        ResultAdded(data=data, metadata=metadata, display_id="d"),
+        Truncated(stream="text/html", bytes=9, total_bytes=9, path="/x.html"),
+    )
+    shown, told = cell.outputs()
+    plain = {"text/plain": "t", "application/vnd.plotly.v1+json": {}}
+    assert (shown["data"], shown["metadata"]) == (plain, {"image/png": {"width": 1}})
+    assert told["text"] == "[sandcell] 9 bytes of text/html are left out: the whole is in /x.html\n"
+    updated = _cell(
+        ResultAdded(data={}, display_id="d"), ResultUpdated(data=data, metadata=metadata, display_id="d")
+    )
+    assert updated.outputs()[0]["data"] == plain
+
+
 def test_output_that_comes_late_is_the_cell_s() -> None:
     cell = _cell(Stdout(text="in time, "), _ended(), Stdout(text="late", late=True))
     assert _texts(cell) == ["in time, late"]
