@@ -50,6 +50,7 @@ class Kind(IntEnum):
     STATUS = 12
     MESSAGE = 13
     ERROR = 14
+    CHANGED = 15
 
 
 _NUMBER = re.compile(r"\d{1,20}", re.ASCII)  # what a frame can hold

@@ -77,6 +77,7 @@ class Config:
     input_timeout: float = (
         20.0  # what is typed into a terminal that reads nothing is dropped after it, and that told
     )
+    watch_linger: float = 60.0  # a watch of files that nobody follows ends after it
     kernel_start_timeout: float = 60.0
     inspect_timeout: float = 1.0  # complete and inspect, empty after
     fork_linger: float = 300.0  # after the last start of a kernel; 0: each kernel is a start of its own

@@ -14,6 +14,7 @@ from tests.e2e.test_cli import Shell
 from tests.e2e.test_http import Http
 
 from sandcell import AsyncSandbox, ErrorCode, Sandbox, SandcellError
+from sandcell_container.frames import FrameDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -193,6 +194,61 @@ async def test_the_asyncio_client_does_the_same(tmp_path: Path) -> None:
         await files.restore(tmp_path / "tar", "d")
         assert (await files.read_lines("d/a", start=2)).lines == ["two"]
         assert moved
+
+
+# --- watches
+
+
+def test_changes_come_to_who_watches(sandbox: Sandbox) -> None:
+    sandbox.exec("mkdir -p watched/.git")
+    watch = sandbox.files.watch("watched", include=["*.txt", "*.md"], exclude=".git")
+    assert watch.read(timeout=0) == []
+    sandbox.exec("cd watched; echo 1 > a.txt; echo 1 > .git/b.txt; echo 1 > c.bin; mv a.txt d.md")
+    (change,) = watch.read(timeout=20)
+    assert (change.type, change.relative_path, change.path) == ("created", "d.md", "/workspace/watched/d.md")
+    sandbox.exec("cd watched; mv d.md e.md; rm e.md; echo 2 > f.txt")
+    seen = list[str]()
+    for each in watch:
+        seen.append(f"{each.type} {each.relative_path}")
+        if seen[-1] == "created f.txt":
+            break
+    assert seen == ["deleted d.md", "created f.txt"]
+    sandbox.exec("rm -r watched")
+    found = [each.type for each in watch]
+    assert (found[0], watch.end) == ("deleted", "deleted")
+    assert watch.read() == []
+
+
+def test_a_watch_goes_on_from_its_cursor_over_http(sandbox: Sandbox, http: Http) -> None:
+    sandbox.exec("mkdir -p again")
+    target = "/v1/files/watch?path=again&id=w1&debounce=0"
+    first = http.open("GET", f"{target}&follow=false")
+    (started,) = FrameDecoder().feed(first.read())
+    cursor = f"{first.headers['Sandcell-Epoch']}.{started.seq}.{started.offset}"
+    sandbox.files.write("again/a", "1")
+    other = Http(sandbox)
+    answer = other.open("GET", f"{target}&cursor={cursor}", Accept="text/event-stream")
+    lines = [answer.readline().decode().strip() for _ in range(3)]
+    other.close()
+    assert lines[1] == "event: changed"
+    assert json.loads(lines[2].removeprefix("data: "))["relative_path"] == "a"
+    page = http.open("GET", f"{target}&cursor={lines[0].removeprefix('id: ')}&follow=false")
+    assert page.read() == b""
+    lost = http.ask("GET", target.replace("w1", "w2") + f"&cursor={cursor}")
+    assert lost["error"]["code"] == "LOST"
+    assert http.ask("GET", "/v1/files/watch?path=none")["error"]["code"] == "FILE_NOT_FOUND"
+
+
+async def test_the_asyncio_client_watches_while_it_does_something_else() -> None:
+    async with await AsyncSandbox.create(engine="local") as sandbox:
+        watch = await sandbox.files.watch()
+        await sandbox.files.write("a/b", "1")
+        found = list[str]()
+        async for change in watch:
+            found.append(f"{change.type} {change.relative_path}")
+            if found[-1] == "created a/b":
+                break
+        assert found == ["created a", "created a/b"]
 
 
 # --- HTTP

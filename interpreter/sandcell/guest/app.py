@@ -72,6 +72,7 @@ from sandcell.guest.terminals import (
     TerminalsHandler,
     TerminalWaitHandler,
 )
+from sandcell.guest.watch_handler import WatchHandler
 
 if TYPE_CHECKING:
     from tornado.httputil import HTTPHeaders, HTTPServerRequest
@@ -119,6 +120,7 @@ ROUTES: tuple[Route, ...] = (
     ("/v1/files/insert", InsertTextHandler),
     ("/v1/files/search", SearchFilesHandler),
     ("/v1/files/archive", ArchiveHandler),
+    ("/v1/files/watch", WatchHandler),
     ("/v1/contexts", ContextsHandler),
     (f"/v1/contexts/{_ID}", ContextHandler),
     (f"/v1/contexts/{_ID}/interrupt", ContextInterruptHandler),

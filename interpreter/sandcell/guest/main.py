@@ -55,6 +55,7 @@ from sandcell_container.guest.spawn import Spawner
 from sandcell_container.guest.terminal import Terminals
 from sandcell_container.guest.user_env import UserEnv
 from sandcell_container.guest.user_worker import UserWorker
+from sandcell_container.guest.watch import Watches
 from sandcell_container.memo import Memo
 
 if TYPE_CHECKING:
@@ -142,6 +143,7 @@ async def _furnish(held: AsyncExitStack, given: Given, spawner: Spawner, group: 
     masks = masks_of(boot.secrets)
     worker = await held.enter_async_context(UserWorker(spawner, boot.python))
     files = await held.enter_async_context(Files(worker, boot.workdir))
+    watches = Watches(files, boot.epoch, memory=config.journal_memory, linger=config.watch_linger)
     sessions = await held.enter_async_context(Sessions(spawner, boot, config, files))
     activity = Activity()
     tools = await held.enter_async_context(ToolRoom(config, grace=boot.grace))
@@ -186,6 +188,7 @@ async def _furnish(held: AsyncExitStack, given: Given, spawner: Spawner, group: 
         sessions=SessionRoom(sessions, processes, files, boot, config, on_begin=activity),
         processes=processes,
         files=files,
+        watches=await held.enter_async_context(watches),
         fronts=await held.enter_async_context(_make_fronts(desk, config)),
         terminals=terminals,
         table=table,

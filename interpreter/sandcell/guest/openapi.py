@@ -226,6 +226,24 @@ OPERATIONS: tuple[Operation, ...] = (
         "post", "/v1/files/insert", "Insert lines into a file.", FileInfo, api.InsertText, query=_SESSION
     ),
     Operation("post", "/v1/files/search", "Search in files.", SearchResult, api.SearchFiles, query=_SESSION),
+    Operation(
+        "get",
+        "/v1/files/watch",
+        "What changes in a folder: as it comes, or with `follow=false` what there is.",
+        JOURNAL,
+        query=(
+            "path",
+            "session",
+            "id",
+            "cursor",
+            "recursive",
+            "include",
+            "exclude",
+            "debounce",
+            "follow",
+            "wait",
+        ),
+    ),
     Operation("get", "/v1/files/archive", "A folder as tar.", TAR, query=("path", "session", "exclude")),
     Operation(
         "put",

@@ -23,6 +23,7 @@ from sandcell_container.guest.meter import Meter
 from sandcell_container.guest.process_table import ProcessTable
 from sandcell_container.guest.spawn import Spawner
 from sandcell_container.guest.terminal import Terminals
+from sandcell_container.guest.watch import Watches
 from sandcell_container.memo import Memo
 
 __all__ = ["Guest"]
@@ -46,6 +47,7 @@ class Guest:
     sessions: SessionRoom
     processes: Processes
     files: Files
+    watches: Watches
     fronts: Fronts
     terminals: Terminals
     table: ProcessTable

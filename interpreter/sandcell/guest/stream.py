@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from tornado.http1connection import HTTP1Connection
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     Encode = Callable[[Entry], Sequence[bytes]]
 
-__all__ = ["join_entries", "journal_headers", "send_journal"]
+__all__ = ["await_news", "join_entries", "journal_headers", "send_journal"]
 
 JOURNAL_TYPE = "application/vnd.sandcell.journal"
 EVENT_STREAM = "text/event-stream"
@@ -68,6 +69,14 @@ async def send_journal(
         handler.log_exception(type(problem), problem, problem.__traceback__)
         told = Entry(0, 0, Kind.ERROR, 0, 0.0, json.dumps(failure.to_dict()).encode())
         handler.finish(join_entries((told,), encode))
+
+
+async def await_news(journal: Journal, after: Cursor, patience_s: float) -> None:
+    """Wait until there is something behind `after`, or nothing more is to come."""
+    if patience_s and not journal.ended and not journal.read(after, 1):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                await journal.changed()  # in this very step: what comes before somebody waits wakes nobody
 
 
 def journal_headers(handler: ApiHandler, epoch: str) -> Encode:

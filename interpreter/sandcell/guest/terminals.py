@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from sandcell.api import CreateTerminal, ResizeTerminal, TerminalInfo
 from sandcell.environment import merge_env
 from sandcell.guest.journal_socket import JournalSocket
 from sandcell.guest.request import ApiHandler
-from sandcell.guest.stream import send_journal
+from sandcell.guest.stream import await_news, send_journal
 from sandcell.guest.waits import within
 from sandcell_container.errors import SandcellError
 from sandcell_container.frames import Cursor, encode_entry
@@ -114,16 +113,8 @@ class TerminalEventsHandler(ApiHandler):
             return
         patience = self.number("wait", most=MAX_WAIT_S) or 0.0
         with self.while_client_waits():
-            await _await_news(journal, after, patience)
+            await await_news(journal, after, patience)
             await send_journal(self, journal, after=after, follow=False)
-
-
-async def _await_news(journal: Journal, after: Cursor, patience_s: float) -> None:
-    """Wait until there is something behind `after`, or nothing more is to come."""
-    if patience_s and not journal.ended and not journal.read(after, 1):
-        with suppress(TimeoutError):
-            async with asyncio.timeout(patience_s):
-                await journal.changed()  # in this very step: what comes before somebody waits wakes nobody
 
 
 class TerminalIo(JournalSocket):

@@ -33,6 +33,10 @@ class Reply:
         self._entries: list[str] = []
         self._size = 0
 
+    def fileno(self) -> int:
+        """Return the descriptor of the socket."""
+        return self._sock.fileno()
+
     def done(self, answer: object, *fds: int) -> None:
         """End the answer, with the descriptors that belong to it."""
         self.flush()

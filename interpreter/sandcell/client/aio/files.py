@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Literal, overload
 from sandcell.api import FilePath
 from sandcell.client.aio.open_file import AsyncFileReader, AsyncFileWriter
 from sandcell.client.aio.transfers import AsyncTransfers
+from sandcell.client.aio.watch import AsyncWatch
 from sandcell.client.checks import check_count, check_data, check_path, wrong
+from sandcell.client.file_changes import watch_request
 from sandcell.client.file_options import (
     LONG_PATIENCE_S,
     MOST_LISTED,
@@ -316,6 +318,28 @@ class AsyncFiles(AsyncTransfers):
         )
         request = verb_request("search", body, self._query, patience=search_patience(body))
         return await self._transport.call(request, SearchResult)
+
+    async def watch(
+        self,
+        path: str = ".",
+        *,
+        recursive: bool = True,
+        include: str | Iterable[str] = (),
+        exclude: str | Iterable[str] = (),
+        debounce: float = 0.05,
+    ) -> AsyncWatch:
+        """Watch a folder, with all below it unless not `recursive`, or a file; what changes from its return on is told.
+
+        `include` and `exclude`: patterns as of `list`; what is in an excluded folder is not watched. Changes of one path within
+        `debounce` seconds are told as one. Changes that were not seen, as there were too many at once, are told as "lost".
+
+        Raises:
+            Limited (QUOTA_EXCEEDED): there are 32 watches, or the system lets this user watch no more.
+        """
+        request = watch_request(
+            path, self._query, recursive=recursive, include=include, exclude=exclude, debounce=debounce
+        )
+        return await AsyncWatch(self._transport, request).start()
 
     # ---
 
