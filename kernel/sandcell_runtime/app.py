@@ -83,6 +83,9 @@ class KernelApp(IPKernelApp):
 
     kernel_class = Type(Kernel)
     outstream_class = Unicode("sandcell_runtime.streams.KernelStream")
+    blocking_class = Type(
+        object, klass=object
+    )  # of a client to itself, for which all clients would be imported
     capture_fd_output = Bool(default_value=False)  # the descriptors are pipes of the run's own
 
     def parse_command_line(self, argv: Any = None) -> None:

@@ -41,6 +41,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from sandcell_runtime import rights, surroundings
+from sandcell_runtime.late_client import put_off_client
 from sandcell_runtime.newborn import Heritage, Newborn
 from sandcell_runtime.preload import KERNEL, ImportFailed, ReadGuard, import_all, library_env, native_threads
 
@@ -120,6 +121,7 @@ class _Beginning:
             guard = ReadGuard([sys.base_prefix, *options.site, os.path.dirname(__file__)])
         os.environ["HOME"] = options.home
         state = None if guard else surroundings.observe_path(since=surroundings.process_start())
+        put_off_client()
         missing = _import(KERNEL, guard, self._control)
         keep = _load_keep(options.spawner) if options.spawner else _no_keep
         fixed = _Fixed(options, guard, state, surroundings.loaded_names(), keep)

@@ -47,6 +47,9 @@ def _become_kernel() -> None:
     _hide_launcher()
     faulthandler.enable(os.dup(2), all_threads=False)  # 2 itself becomes a pipe that dies with this process
     try:
+        from sandcell_runtime.late_client import put_off_client
+
+        put_off_client()
         from sandcell_runtime.app import make_app
 
         app = make_app(request["connection"], request.get("settings", {}))

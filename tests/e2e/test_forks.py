@@ -137,3 +137,12 @@ def test_plain_starts_do_where_no_server_is_wanted() -> None:
         check=True,
     )
     assert done.stdout == "[0, 1]  ()\n"
+
+
+def test_no_kernel_imports_what_makes_others(sandbox: Sandbox) -> None:
+    context = sandbox.create_context()
+    assert context.run_code("import sys; 'jupyter_client.manager' in sys.modules").value is False
+    assert (
+        context.run_code("import jupyter_client; jupyter_client.KernelManager.__name__").value
+        == "KernelManager"
+    )
