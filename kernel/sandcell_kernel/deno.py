@@ -37,7 +37,7 @@ _MARK = "sandcell_settled"
 _GREETING = Path(__file__).with_name("deno.js").read_text()
 _PLACE = re.compile(r"_stdin\.ts:(\d+):(\d+)")
 _SAID = re.compile(r"^(?:error: )?(?:(\w+): )?(.*)$")
-_OWN_STATUS = ("status", "execute_input")
+_OWN_KINDS = ("status", "execute_input", "error")  # also of the request for the mark
 
 
 class DenoDialect:
@@ -127,7 +127,7 @@ class _Run:
         elif kind == _MARK and content.get("token") == self._token:
             self._told = content
             self._owed.discard("mark")
-        elif kind in _OWN_STATUS:
+        elif kind in _OWN_KINDS:
             if content.get("execution_state") == "idle":
                 self._owed.discard("idle")
         else:

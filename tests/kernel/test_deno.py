@@ -153,6 +153,7 @@ def test_a_run_ends_though_its_code_broke_the_mark() -> None:
     kernel = Kernel("Deno.jupyter = 5")
     kernel.answer({"status": "ok"})
     kernel.say("iopub", "sandcell_settled", {"token": "forged"})
+    kernel.say("iopub", "error", {"ename": "TypeError", "evalue": "of the mark", "traceback": []})
     kernel.say("shell", "execute_reply", {"status": "error"})
     kernel.say("iopub", "status", {"execution_state": "idle"})
     assert kernel.kinds == ["execute_reply", "status"]
