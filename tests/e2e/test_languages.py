@@ -188,7 +188,7 @@ def test_a_timeout_ends_a_run_and_says_what_became_of_the_state(
     context: Context, speech: Speech, what: str
 ) -> None:
     context.run_code(speech.keep, fresh=False)
-    run = context.run_code(getattr(speech, what), timeout=1)
+    run = context.run_code(getattr(speech, what), timeout=2)
     assert (run.timed_out, run.stdout) == (True, "go\n")
     check_state(context, speech, what, run.end.state)
 
