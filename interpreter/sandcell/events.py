@@ -128,7 +128,7 @@ class ErrorRaised(Event, frozen=True, kw_only=True):
 class ToolCalled(Event, frozen=True, kw_only=True):
     """The code called a host tool, and again when that call is over. `state` is "called" first, then "done" with a `result`,
     "failed" with an `error` (`name`, `message`), or "abandoned": nobody waited for its answer any more, or nobody
-    gave one. The second has no `arguments`; `duration` in seconds."""
+    gave one. The second has no `arguments`; `duration` in seconds, and `timeout` is what the call may take."""
 
     KIND: ClassVar[Kind] = Kind.TOOL_CALLED
 
@@ -139,6 +139,7 @@ class ToolCalled(Event, frozen=True, kw_only=True):
     result: Any = None
     error: dict[str, str] | None = None
     duration: float = 0.0
+    timeout: float = 0.0
 
 
 class Truncated(Event, frozen=True, kw_only=True):

@@ -187,6 +187,13 @@ class ExecutionMachine:
         self.interruptible = True  # whatever has become of the message that should have said so
         return [*self._start(), *self._print(name, text)]
 
+    def hear_call(self) -> list[Event]:
+        """It calls a host tool."""
+        if self.phase is not Phase.RUNNING:
+            return []
+        self.interruptible = True
+        return self._start()
+
     # --- messages
 
     def receive(self, channel: Channel, message: Message, at: float) -> list[Event]:

@@ -7,6 +7,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
 from msgspec import UnsetType
 
 from sandcell.activity import Deed
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from sandcell.config import Config
     from sandcell.context import Contexts
-    from sandcell.events import Event
+    from sandcell.events import Event, ToolCalled
     from sandcell.runs import Run
     from sandcell.tool_calls import ToolCalls
     from sandcell.tool_room import ToolRoom
@@ -120,6 +121,7 @@ class Execution:
             return
         if self._tools is not None and isinstance(event, Ended | Failed):
             self._tools.close()  # what it has not been answered is told before its end
+            self.request = msgspec.structs.replace(self.request, tools=None)
         kind, flags, data = encode(event)
         if self._masks is not None and kind not in _NOT_MASKED:
             data = self._masks.json(data)
@@ -144,6 +146,12 @@ class Execution:
         self._tools = calls
         if calls is not None:
             calls.attach(self)
+
+    def record_call(self, event: ToolCalled) -> None:
+        """Append news of a call to a host tool, behind the news that it runs and what it has written before."""
+        if self._run is not None and not self._run.is_over:
+            self._run.note_call()
+        self.record([event])
 
     def hold_clock(self) -> None:
         if self._run is not None and self._run.clock is not None:
@@ -267,14 +275,15 @@ class Executions:
                 self._contexts.delete_after(execution, context)
         return execution
 
-    def check_turn(self, context_id: str, inside: str) -> None:
-        """Return when what a tool of the run `inside` asks of a context may wait for its turn there.
+    def check_turn(self, context_id: str, inside: str, *, is_session: bool = False) -> None:
+        """Return when what a tool of the run `inside` asks of a context, or of a session, may wait for its turn there.
 
         Raises:
-            Conflict (BUSY): the context waits for that tool: its turn would never come.
+            Conflict (BUSY): the context, whose shell the session is, waits for that tool: its turn would never come.
         """
         while inside and (waiting := self._records.get(inside)) is not None and waiting.end is None:
-            if waiting.context_id == context_id:
+            same = waiting.context_id == context_id
+            if same and (not is_session or self._contexts.get(context_id).language == "bash"):
                 raise error(
                     ErrorCode.BUSY,
                     f"the context {context_id} waits for the host tool that asks for a turn in it",

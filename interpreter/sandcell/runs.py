@@ -173,6 +173,15 @@ class Run:
             if name in rest:
                 self._show(name, rest[name])
 
+    def note_call(self) -> None:
+        """It calls a host tool: what it has written before that is handed over, behind the news that it runs."""
+        self._record(self.machine.hear_call())
+        if self._output is not None:
+            self._output.start()
+            self._output.catch_up(0)
+        if self.stopping is not None and not self.signalled and not self.is_over:
+            self.owner.heed_run(self)
+
     def die(self, death: Death) -> None:
         self._show_held()
         self._record(self.machine.die(time.time(), death))

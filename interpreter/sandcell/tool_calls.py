@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from sandcell.api import AnswerTool, OfferTools, ToolSpec, ToolState
     from sandcell.config import Config
-    from sandcell.events import Event
 
 __all__ = ["Caller", "ToolCalls", "unavailable"]
 
@@ -43,7 +42,7 @@ _DEEPEST = 64  # what one level of JSON may hold of others: readers recurse
 class Caller(Protocol):
     """The run that the calls are of."""
 
-    def record(self, events: Iterable[Event]) -> None: ...
+    def record_call(self, event: ToolCalled) -> None: ...
 
     def hold_clock(self) -> None:
         """The host works: that is no time of the run's."""
@@ -54,6 +53,8 @@ class Caller(Protocol):
 
 @dataclass(slots=True)
 class _Call:
+    """One that waits."""
+
     info: ToolCallInfo
     began_at: float
     over: asyncio.Future[msgspec.Raw | ToolFailure]
@@ -81,7 +82,7 @@ class ToolCalls:
         self._on_close = on_close
         self._config = config
         self._grace = grace
-        self._calls: dict[str, _Call] = {}
+        self._calls: dict[str, ToolCallInfo] = {}  # all: little of each, as a run is remembered for long
         self._waiting: dict[str, _Call] = {}
         self._specs = {each.name: each for each in offer.tools}
         self._hosts = 0
@@ -115,8 +116,8 @@ class ToolCalls:
         arguments = _arguments_of(text)
         if isinstance(arguments, ToolFailure):
             return arguments
-        made = self._begin(name, arguments)
         limit = spec.timeout or self._config.tool_timeout
+        made = self._begin(name, arguments, limit)
         try:
             await asyncio.wait((made.over,), timeout=limit)
         except asyncio.CancelledError:
@@ -140,13 +141,15 @@ class ToolCalls:
             return unavailable(f"this run has made {len(self._calls)} calls to host tools, which is the most")
         return None
 
-    def _begin(self, name: str, arguments: msgspec.Raw) -> _Call:
+    def _begin(self, name: str, arguments: msgspec.Raw, limit: float) -> _Call:
         info = ToolCallInfo(id=new_id("cal"), name=name, state="called")
-        made = self._calls[info.id] = _Call(info, time.monotonic(), self._loop.create_future())
-        self._waiting[info.id] = made
+        made = _Call(info, time.monotonic(), self._loop.create_future())
+        self._calls[info.id], self._waiting[info.id] = info, made
         if len(self._waiting) == 1:
             self._caller.hold_clock()
-        self._caller.record([ToolCalled(id=info.id, name=name, state="called", arguments=arguments)])
+        self._caller.record_call(
+            ToolCalled(id=info.id, name=name, state="called", arguments=arguments, timeout=limit)
+        )
         return made
 
     # --- the host
@@ -159,11 +162,11 @@ class ToolCalls:
             Gone (LOST): the call is over. Conflict (BUSY): somebody else has begun with it.
         """
         self.check_key(answer.key)
-        made = self._calls.get(call_id)
-        if made is None:
+        if call_id not in self._calls:
             raise error(ErrorCode.NOT_FOUND, f"the run made no call {call_id[:80]!r} to a tool")
-        if call_id not in self._waiting:
-            raise error(ErrorCode.LOST, f"the call {call_id} is over: {made.info.state}")
+        made = self._waiting.get(call_id)
+        if made is None:
+            raise error(ErrorCode.LOST, f"the call {call_id} is over: {self._calls[call_id].state}")
         if answer.error is not None:
             self._settle(made, "failed", answer.error)
         elif answer.result is not UNSET:
@@ -172,7 +175,7 @@ class ToolCalls:
             raise error(ErrorCode.BUSY, f"the call {call_id} is being answered already")
         else:
             made.is_begun = True
-        return made.info
+        return self._calls[call_id]
 
     def check_key(self, key: str) -> None:
         """Return when `key` is that of the offer. Raises Refused (FORBIDDEN)."""
@@ -209,6 +212,8 @@ class ToolCalls:
         if self._leaving is not None:
             self._leaving.cancel()
         self._abandon_all("the run has ended")
+        self._offer = msgspec.structs.replace(self._offer, tools=())
+        self._specs.clear()
 
     # --- the end of a call
 
@@ -230,19 +235,17 @@ class ToolCalls:
         if isinstance(outcome, ToolFailure) and state == "done":
             state = "failed"
         del self._waiting[made.info.id]
-        made.info = msgspec.structs.replace(made.info, state=state)
+        self._calls[made.info.id] = msgspec.structs.replace(made.info, state=state)
         told = outcome if isinstance(outcome, ToolFailure) else None
-        self._caller.record(
-            [
-                ToolCalled(
-                    id=made.info.id,
-                    name=made.info.name,
-                    state=state,
-                    result=None if told else outcome,
-                    error={"name": told.name, "message": told.message} if told else None,
-                    duration=time.monotonic() - made.began_at,
-                )
-            ]
+        self._caller.record_call(
+            ToolCalled(
+                id=made.info.id,
+                name=made.info.name,
+                state=state,
+                result=None if told else outcome,
+                error={"name": told.name, "message": told.message} if told else None,
+                duration=time.monotonic() - made.began_at,
+            )
         )
         made.over.set_result(outcome)
         if not self._waiting:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, Union, cast
 
 import docstring_parser
@@ -48,7 +49,8 @@ def parameters_of(function: Callable[..., Any]) -> Parameters:
     fields = [_field_of(each) for each in _signature_of(function).parameters.values()]
     try:
         struct = msgspec.defstruct("Arguments", fields, forbid_unknown_fields=True, kw_only=True)
-        schema = _flat(msgspec.json.schema(struct))
+        parts: dict[str, Any] = {}
+        schema = _flat(msgspec.json.schema(struct, schema_hook=partial(_schema_of_model, parts)), parts)
     except TypeError as problem:
         raise Misfit(str(problem)) from problem
     said = docstring_parser.parse(inspect.getdoc(function) or "")
@@ -89,7 +91,7 @@ class _Signature:
 
     def read(self, arguments: dict[str, Any]) -> dict[str, Any]:
         try:
-            read = msgspec.convert(arguments, self._struct)
+            read = msgspec.convert(arguments, self._struct, dec_hook=_read_model)
         except (msgspec.ValidationError, OverflowError) as problem:
             raise Misfit(str(problem)[:_SAID]) from problem
         given = ((name, getattr(read, name)) for name in self._struct.__struct_fields__)
@@ -128,9 +130,22 @@ def _field_of(parameter: inspect.Parameter) -> Any:
     return parameter.name, Union[kind, msgspec.UnsetType], msgspec.UNSET  # noqa: UP007 -- kind is a value
 
 
-def _flat(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of the struct itself, as models and people expect it."""
-    others: dict[str, Any] = schema["$defs"]
+def _schema_of_model(parts: dict[str, Any], kind: Any) -> dict[str, Any]:
+    """Return the schema of a class that tells its own, as those of pydantic do; what that refers to is added to `parts`."""
+    if not hasattr(kind, "model_json_schema"):
+        raise TypeError(f"{kind!r} has no form in JSON that is known")
+    schema: dict[str, Any] = kind.model_json_schema()
+    parts.update(schema.pop("$defs", {}))
+    return schema
+
+
+def _read_model(kind: Any, value: object) -> Any:
+    return kind.model_validate(value)  # what it raises is a ValueError
+
+
+def _flat(schema: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of the struct itself, as models and people expect it, with all that it refers to beside it."""
+    others: dict[str, Any] = schema["$defs"] | parts
     own: dict[str, Any] = others.pop("Arguments")
     del own["title"]
     return {**own, "$defs": others} if others else own

@@ -175,6 +175,12 @@ def test_a_wrong_name_says_which_there_are(sandbox: Sandbox) -> None:
     assert "double" in run.error.value
 
 
+@pytest.mark.parametrize("name", ["call", "call_async", "get", "keys", "aio", "name", "tools"])
+def test_a_tool_may_have_any_other_name(sandbox: Sandbox, name: str) -> None:
+    run = sandbox.run_code(f"tools.{name}()", tools=[Tool(name, "", None, lambda: name)])
+    assert run.value == name
+
+
 def test_a_name_of_the_users_stays(sandbox: Sandbox) -> None:
     context = sandbox.create_context()
     assert context.run_code("tools = 5").ok
@@ -255,7 +261,7 @@ def test_the_clock_of_a_run_stops_while_the_host_works(sandbox: Sandbox) -> None
         time.sleep(1.2)
         return "done"
 
-    run = sandbox.run_code("tools.slow()", tools=[slow], timeout=1)
+    run = sandbox.run_code("print('so far'); tools.slow()", tools=[slow], timeout=1)
     assert (run.value, run.timed_out) == ("done", False)
     assert sandbox.run_code("tools.slow()\nwhile True: pass", tools=[slow], timeout=1).timed_out
 
@@ -439,7 +445,7 @@ def test_in_the_same_context_it_is_busy_and_no_deadlock(sandbox: Sandbox) -> Non
     assert sandbox.run_code("2").value == 2
 
 
-async def test_in_the_same_context_it_is_busy_for_tools_in_threads_too() -> None:
+async def test_in_the_same_context_it_is_busy_for_tools_in_tasks_and_threads_too() -> None:
     async with await AsyncSandbox.create(engine="local") as sandbox:
 
         async def again() -> str:
@@ -447,7 +453,41 @@ async def test_in_the_same_context_it_is_busy_for_tools_in_threads_too() -> None
                 await sandbox.run_code("1")
             return caught.value.code.value
 
-        assert (await sandbox.run_code("tools.again()", tools=[again])).value == "BUSY"
+        def blocking() -> str:
+            with Sandbox.connect(sandbox.name) as same, pytest.raises(SandcellError) as caught:
+                same.run_code("1")
+            return caught.value.code.value
+
+        run = await sandbox.run_code("(tools.again(), tools.blocking())", tools=[again, blocking])
+        assert run.value == ["BUSY", "BUSY"]
+
+
+def test_a_session_that_waits_for_a_tool_is_busy_for_it(sandbox: Sandbox) -> None:
+    told = list[str]()
+
+    def again() -> None:
+        session = sandbox.session("bash")
+        for ask in (lambda: session.exec("true"), lambda: session.start_process("true")):
+            with pytest.raises(SandcellError) as caught:
+                ask()
+            told.append(caught.value.code)
+        sandbox.create_session("python").exec("true")  # the context of this name has no shell
+
+    run = sandbox.run_code("sandcell-tool again", language="bash", tools=[again])
+    assert (run.stdout, run.error) == ("null\n", None)
+    assert told == ["BUSY", "BUSY"]
+
+
+def test_what_was_printed_before_a_call_is_heard_before_it(sandbox: Sandbox) -> None:
+    heard = list[str]()
+
+    def call(number: int) -> None:
+        heard.append(f"call {number}\n")
+
+    code = "for n in range(20): print('before', n); tools.call(n)"
+    sandbox.run_code(code, tools=[call], on_stdout=heard.append)
+    expected = "".join(f"before {n}\ncall {n}\n" for n in range(20))
+    assert "".join(heard) == expected
 
 
 def test_tools_belong_to_the_client_that_makes_the_run(sandbox: Sandbox) -> None:

@@ -13,14 +13,13 @@ import pytest
 
 from sandcell.api import AnswerTool, OfferTools, ToolFailure, ToolSpec
 from sandcell.config import Config
-from sandcell.events import ToolCalled
 from sandcell.tool_room import ToolRoom
 from sandcell_container.errors import ErrorCode, SandcellError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable
+    from collections.abc import AsyncGenerator
 
-    from sandcell.events import Event
+    from sandcell.events import ToolCalled
     from sandcell.tool_calls import ToolCalls
 
 KEY = "key-of-the-client"
@@ -36,8 +35,8 @@ class Caller:
         self.held = 0
         self._news = asyncio.Event()
 
-    def record(self, events: Iterable[Event]) -> None:
-        self.told += [event for event in events if isinstance(event, ToolCalled)]
+    def record_call(self, event: ToolCalled) -> None:
+        self.told.append(event)
         self._news.set()
 
     def hold_clock(self) -> None:

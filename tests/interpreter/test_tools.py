@@ -133,8 +133,45 @@ def test_what_cannot_be_offered_is_refused_in_words(tools: Any, said: str) -> No
 def test_a_type_without_json_form_is_refused() -> None:
     def takes(what: type) -> None: ...
 
-    with pytest.raises(SandcellError, match="cannot be offered"):
+    with pytest.raises(SandcellError, match=r"type.* has no form in JSON that is known"):
         make_toolset([takes])
+
+
+class Model:
+    """As pydantic makes them."""
+
+    def __init__(self, x: int) -> None:
+        self.x = x
+
+    @classmethod
+    def model_json_schema(cls) -> dict[str, Any]:
+        return {
+            "type": "object",
+            "properties": {"x": {"$ref": "#/$defs/X"}},
+            "$defs": {"X": {"type": "integer"}},
+        }
+
+    @classmethod
+    def model_validate(cls, value: dict[str, Any]) -> Model:
+        if value.get("x") != int(value["x"]):
+            raise ValueError("x has to be whole")
+        return cls(value["x"])
+
+    def model_dump(self, mode: str) -> dict[str, Any]:
+        return {"x": self.x, "mode": mode}
+
+
+def test_classes_that_tell_their_own_schema_are_types_too() -> None:
+    def take(model: Model, others: list[Model] | None = None) -> None: ...
+
+    tool = bound(take)
+    assert tool.spec.schema["$defs"] == {"X": {"type": "integer"}}
+    assert "$defs" not in json.dumps(tool.spec.schema["properties"]).replace("#/$defs/X", "")
+    read = tool.parameters.read({"model": {"x": 1}, "others": [{"x": 2}]})
+    assert (read["model"].x, read["others"][0].x) == (1, 2)
+    with pytest.raises(Misfit, match=r"x has to be whole - at `\$.model`"):
+        tool.parameters.read({"model": {"x": "1"}})
+    assert bytes(encode_result(Model(3))) == b'{"x":3,"mode":"json"}'
 
 
 class FakeArray:

@@ -51,6 +51,7 @@ class SessionExecHandler(ApiHandler):
 
     async def post(self, session_id: str) -> None:
         body = self.body(SessionExec, lone="surrogateescape")
+        self.guest.executions.check_turn(session_id, self.inside, is_session=True)
         self.cancel_when_client_goes()
         with self.guest.leases.work():
             async with self.guest.sessions.follow(session_id, body) as command:
@@ -66,6 +67,7 @@ class SessionProcessesHandler(ApiHandler):
 
     async def post(self, session_id: str) -> None:
         body = self.body(CreateProcess, lone="surrogateescape")
+        self.guest.executions.check_turn(session_id, self.inside, is_session=True)
         process = await self.guest.sessions.start_process(session_id, body)
         self.set_header("Sandcell-Id", process.id)
         self.reply(self.guest.processes.describe(process), status=201)

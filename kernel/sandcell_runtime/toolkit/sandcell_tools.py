@@ -91,7 +91,7 @@ class Tools:
         return [*self._specs().values()]
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("_"):
             raise AttributeError(name)
         return self[name]
 
@@ -99,7 +99,7 @@ class Tools:
         specs = self._specs()
         if name not in specs:
             raise UnknownTool(_unknown(name, specs), name)
-        return _function_of(self, specs[name])
+        return _function_of(self._link, specs[name])
 
     def __dir__(self) -> Sequence[str]:
         try:
@@ -111,10 +111,7 @@ class Tools:
         return f"<host tools: {', '.join(self.__dir__()[1:]) or 'none'}>"
 
     def _link(self) -> Link:
-        link = self._find()
-        if link is None:
-            raise ToolUnavailable("no host tools were given to this run")
-        return link
+        return _there(self._find())
 
     def _specs(self) -> dict[str, Any]:
         link = self._link()
@@ -123,50 +120,51 @@ class Tools:
             self._known = (link.secret, {spec["name"]: spec for spec in specs})
         return self._known[1]
 
-    def call(self, name: str, arguments: dict[str, Any]) -> Any:
-        link = self._link()
-        return _exchange(link, _request(link, "call", name, arguments), name)
 
-    async def call_async(self, name: str, arguments: dict[str, Any]) -> Any:
-        import asyncio
-
-        link = self._link()
-        request = _request(link, "call", name, arguments)
-        try:
-            reader, writer = await asyncio.open_unix_connection("\0" + link.address)
-        except OSError as problem:
-            raise _unreachable(problem) from None
-        try:
-            writer.write(request)
-            head = await reader.readline()
-            body = await reader.readexactly(_size_of(head))
-        except (OSError, asyncio.IncompleteReadError) as problem:
-            raise _unreachable(problem) from None
-        finally:
-            writer.close()
-        return _answer_of(head, body, name)
+def _there(link: Link | None) -> Link:
+    if link is None:
+        raise ToolUnavailable("no host tools were given to this run")
+    return link
 
 
-def call(name: str, arguments: dict[str, Any]) -> Any:
-    """Call the tool `name` with a dict of arguments."""
-    return tools.call(name, arguments)
+def _call(link: Link, name: str, arguments: dict[str, Any]) -> Any:
+    return _exchange(link, _request(link, "call", name, arguments), name)
 
 
-def _function_of(owner: Tools, spec: dict[str, Any]) -> Any:
+async def _call_async(link: Link, name: str, arguments: dict[str, Any]) -> Any:
+    import asyncio
+
+    request = _request(link, "call", name, arguments)
+    try:
+        reader, writer = await asyncio.open_unix_connection("\0" + link.address)
+    except OSError as problem:
+        raise _unreachable(problem) from None
+    try:
+        writer.write(request)
+        head = await reader.readline()
+        body = await reader.readexactly(_size_of(head))
+    except (OSError, asyncio.IncompleteReadError) as problem:
+        raise _unreachable(problem) from None
+    finally:
+        writer.close()
+    return _answer_of(head, body, name)
+
+
+def _function_of(find: Callable[[], Link], spec: dict[str, Any]) -> Any:
     """Return a function that calls the tool, and looks like it: name, parameters, help; `aio` is its coroutine function."""
     name, schema = spec["name"], spec["schema"]
     parameters = _parameters_of(schema)
 
     def tool(*args: Any, **kwargs: Any) -> Any:
         try:
-            return owner.call(name, _bind(name, parameters, args, kwargs))
+            return _call(find(), name, _bind(name, parameters, args, kwargs))
         except BaseException as problem:  # noqa: BLE001 -- ^C, too: what happens in here concerns nobody
             failed = problem.with_traceback(None)
         raise failed
 
     async def aio(*args: Any, **kwargs: Any) -> Any:
         try:
-            return await owner.call_async(name, _bind(name, parameters, args, kwargs))
+            return await _call_async(find(), name, _bind(name, parameters, args, kwargs))
         except BaseException as problem:  # noqa: BLE001 -- as above
             failed = problem.with_traceback(None)
         raise failed
@@ -325,7 +323,7 @@ tools = Tools(_link_of_environment)
 
 
 def __getattr__(name: str) -> Any:
-    if name.startswith("__"):
+    if name.startswith("_"):
         raise AttributeError(name)
     return getattr(tools, name)
 
@@ -361,7 +359,7 @@ def _do(words: list[str]) -> int:
     elif len(words) == 2 and words[0] == "--schema":
         sys.stdout.write(json.dumps(tools[words[1]].schema) + "\n")
     elif len(words) in (1, 2) and not words[0].startswith("-"):
-        result = call(words[0], _arguments(words[1:]))
+        result = _call(_there(_link_of_environment()), words[0], _arguments(words[1:]))
         sys.stdout.write((result if is_raw and isinstance(result, str) else json.dumps(result)) + "\n")
     else:
         (sys.stdout if words in (["-h"], ["--help"]) else sys.stderr).write(_USAGE)

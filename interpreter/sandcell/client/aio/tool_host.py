@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -35,21 +34,17 @@ class AsyncToolHost:
         self._offer = offer
         self._is_behind = is_behind
         self._errands = Errands()
-        self._waiting = set[str]()
-        self._left: float | None = None
+        self._open: dict[str, float] = {}
 
     async def heed(self, event: ToolCalled, follower: AsyncFollower) -> None:
-        """Answer a call, or hear that one is over. A deadline of the run stands still while that waits."""
+        """Answer a call, or hear that one is over. A deadline of the run is put off by what the call takes."""
         if event.state == "called":
-            begins = self._is_behind or bool(self._waiting)
-            if not self._waiting and not self._is_behind:
-                self._hold(follower)
-            self._waiting.add(event.id)
+            begins = self._is_behind or bool(self._open)
+            self._open[event.id] = event.timeout
+            self._put_off(follower, event.timeout)
             await self._errands.begin(event.id, partial(self._answer, event, begins=begins))
             return
-        self._waiting.discard(event.id)
-        if not self._waiting:
-            self._release(follower)
+        self._put_off(follower, min(event.duration - self._open.pop(event.id, 0.0), 0.0))
         if event.state == "abandoned":
             self._errands.drop(event.id)
 
@@ -80,10 +75,6 @@ class AsyncToolHost:
     async def _send(self, called: ToolCalled, answer: AnswerTool) -> None:
         await self._transport.fetch(answering(self._run_id, called.id, answer))
 
-    def _hold(self, follower: AsyncFollower) -> None:
-        self._left = None if follower.deadline is None else follower.deadline - time.monotonic()
-        follower.deadline = None
-
-    def _release(self, follower: AsyncFollower) -> None:
-        if self._left is not None:
-            follower.deadline, self._left = time.monotonic() + self._left, None
+    def _put_off(self, follower: AsyncFollower, seconds: float) -> None:
+        if not self._is_behind:
+            follower.put_off(seconds)

@@ -53,6 +53,11 @@ class Follower:
         if self.deadline is not None:
             self.deadline = max(self.deadline, time.monotonic() + seconds)
 
+    def put_off(self, seconds: float) -> None:
+        """Move a deadline by so much: what it is for takes longer, or shorter, than was thought."""
+        if self.deadline is not None:
+            self.deadline += seconds
+
     def entries(self) -> Generator[Followed]:
         """Yield the entries up to and with ENDED, and what has come late by then.
 
