@@ -220,6 +220,8 @@ class Executions:
         self._workdir = workdir
         self._default_timeout = default_timeout
         self._result_files = result_files
+        # A notebook holds what its cells have shown, and knows of no files: the bound is that of a message.
+        self._whole = ResultLimits(text=config.max_message, image=config.max_message)
         self._result_limits = ResultLimits(text=config.max_text_result, image=config.max_image_result)
         self._on_begin = on_begin
         self._limits = JournalLimits(
@@ -309,8 +311,8 @@ class Executions:
             journal=Journal(self._epoch, self._limits),
             timeout=self._timeout_of(request),
             on_over=self._keep,
-            limits=self._result_limits,
-            files=self._result_files if request.want else None,
+            limits=self._result_limits if request.want else self._whole,
+            files=self._result_files,
             masks=self._masks,
         )
         self._records[execution_id] = execution

@@ -233,9 +233,19 @@ def inject_parameters(notebook: Notebook, parameters: Mapping[str, Any]) -> None
 
     It is tagged "injected-parameters" and takes the place of one that an earlier run has put there. Nothing for no
     parameters. Source: papermill, parameterize.
+
+    Raises:
+        Unsupported (UNSUPPORTED): the notebook is in another language than Python.
     """
     if not parameters:
         return
+    if language_of(notebook).lower() not in ("python", "python3"):
+        raise error(
+            ErrorCode.UNSUPPORTED,
+            f"parameters for a notebook in {language_of(notebook)[:40]}",
+            hint="they are for Python; code of any language can read variables of the environment: set_env()",
+            details={"field": "parameters"},
+        )
     lines = [f"{name} = {_literal(value)}" for name, value in parameters.items()]
     cell: dict[str, Any] = {
         "cell_type": "code",

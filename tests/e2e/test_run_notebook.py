@@ -112,6 +112,16 @@ def test_late_output_and_what_a_pager_would_show_are_the_cell_s(sandbox: Sandbox
     assert "Return the number of items" in asked.outputs[0].data["text/plain"]
 
 
+def test_what_is_too_large_for_a_result_is_whole_in_a_notebook(sandbox: Sandbox, tmp_path: Path) -> None:
+    large = "from IPython.display import HTML; HTML(3_000_000 * 'x')"
+    context = sandbox.create_context()
+    source = _write(tmp_path / "in.ipynb", large)
+    sandbox.run_notebook(source, tmp_path / "out.ipynb", context=context, check=True)
+    assert len(_read(tmp_path / "out.ipynb").cells[0].outputs[0].data["text/html"]) == 3_000_000
+    context.to_notebook(tmp_path / "history.ipynb")
+    assert len(_read(tmp_path / "history.ipynb").cells[0].outputs[0].data["text/html"]) == 3_000_000
+
+
 # --- how it ends
 
 

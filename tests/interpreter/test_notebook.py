@@ -88,6 +88,15 @@ def test_any_parameter_arrives_as_what_it_is(parameters: dict[str, Any]) -> None
     assert repr({name: found[name] for name in parameters}) == repr(parameters)  # nan is not nan
 
 
+def test_parameters_are_for_python() -> None:
+    notebook = _notebook()
+    notebook["metadata"] = {"kernelspec": {"language": "javascript"}}
+    inject_parameters(notebook, {})
+    with pytest.raises(SandcellError, match="javascript") as caught:
+        inject_parameters(notebook, {"n": 1})
+    assert caught.value.code is ErrorCode.UNSUPPORTED
+
+
 class _Loud(str):
     def __repr__(self) -> str:
         return "__import__('os').abort()"

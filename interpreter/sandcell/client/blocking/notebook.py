@@ -20,7 +20,7 @@ from sandcell.notebook import NotebookResult, NotebookRun, inject_parameters, la
 from sandcell.notebook_file import NotebookFile, check_target, read_notebook
 from sandcell.results import ExecutionError
 from sandcell_container.end import CommandEnd, End
-from sandcell_container.errors import NotFound, SandcellError
+from sandcell_container.errors import ErrorCode, NotFound, SandcellError
 from sandcell_kernel.cells import (
     ContextCell,
     ExecCell,
@@ -266,10 +266,16 @@ class _Runner:
             session.restart()
         return session
 
-    def _ticket(self) -> int:
-        """Take the next number of the context, as a cell of the kernel's does that runs elsewhere."""
+    def _ticket(self) -> int | None:
+        """Take the next number of the context, as a cell of the kernel's does that runs elsewhere; None where its language
+        counts only its own."""
         request = Request(method="POST", path=path_of("contexts", self._context.id, "ticket"))
-        return (self._transport.call(request, Ticket)).execution_count
+        try:
+            return (self._transport.call(request, Ticket)).execution_count
+        except SandcellError as problem:
+            if problem.code is not ErrorCode.UNSUPPORTED:
+                raise
+            return None
 
 
 def _problem_of(done: ExecResult) -> ErrorRaised | None:
