@@ -69,7 +69,9 @@ class Executed:
     """A notebook that has run, and what its cells show, by their ids."""
 
     def __init__(self, path: Path) -> None:
-        cells: list[dict[str, Any]] = json.loads(path.read_text())["cells"]
+        notebook: dict[str, Any] = json.loads(path.read_text())
+        cells: list[dict[str, Any]] = notebook["cells"]
+        self.metadata: dict[str, Any] = notebook["metadata"]
         self._cells = {cell["id"]: cell for cell in cells if cell["cell_type"] == "code"}
 
     @property
@@ -135,6 +137,31 @@ def test_plots_and_tables_come_out_of_the_sandbox(environment: dict[str, str], t
     assert ran.shown("formula", "text/latex")[0].startswith("$\\displaystyle r =")
     assert "<b>0.87</b>" in ran.shown("formula", "text/html")[0]
     assert ran.shown("svg", "image/svg+xml")[0].startswith("<svg")
+
+
+def test_languages_share_files_and_keep_their_state(environment: dict[str, str], tmp_path: Path) -> None:
+    out = tmp_path / "out.ipynb"
+    _run(["-m", "sandcell", "run", str(NOTEBOOKS / "languages.ipynb"), f"--out={out}"], environment, tmp_path)
+    ran = Executed(out)
+    assert ran.failed == ["error"]
+    assert '68 "species": "Chinstrap"' in ran.text("shell")
+    assert '"Gentoo: 47.6 mm"' in ran.text("typescript")
+    assert ran.shown("draw", "image/svg+xml")[0].count("<circle") == 333
+    assert ran.text("after") == "333"
+    assert "Chinstrap           18.42" in ran.text("back")
+
+
+def test_widgets_follow_the_code_behind_them(environment: dict[str, str], tmp_path: Path) -> None:
+    ran = _executed("widgets", environment, tmp_path)
+    assert ran.failed == []
+    assert "4 of 333: 4 Gentoo" in ran.text("move").replace("<b>", "").replace("</b>", "")
+    assert ran.shown("slider", "application/vnd.jupyter.widget-view+json")
+    widgets = ran.metadata["widgets"]["application/vnd.jupyter.widget-state+json"]["state"].values()
+    values = {each["model_name"]: each["state"].get("value") for each in widgets}
+    assert values["IntProgressModel"] == 20
+    assert values["LabelModel"] == "4206 g, give or take 44"
+    assert ran.text("progress").endswith("'4206 g, give or take 44'")
+    assert 6000 in [each["state"].get("value") for each in widgets if each["model_name"] == "IntSliderModel"]
 
 
 def test_shell_and_processes(environment: dict[str, str], tmp_path: Path) -> None:
