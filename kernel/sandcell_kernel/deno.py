@@ -14,7 +14,7 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from sandcell_kernel.dialects import INTERRUPTED, Heard, Lender, body_of, environ_of, extras_of
+from sandcell_kernel.dialects import INTERRUPTED, Heard, Lender, body_of, environ_of
 from sandcell_kernel.wire import ChannelMessage, Message, new_message
 
 if TYPE_CHECKING:
@@ -235,5 +235,5 @@ def _lend(address: str, secret: str) -> str:
 
 
 def _wants_value(request: Message) -> bool:
-    wanted = extras_of(request).get("want")
+    wanted = request.extras.get("want")
     return isinstance(wanted, list) and "value" in wanted

@@ -24,7 +24,6 @@ __all__ = [
     "RDialect",
     "body_of",
     "environ_of",
-    "extras_of",
 ]
 
 _PICTURES = {"image/png", "image/svg+xml", "image/jpeg", "application/pdf"}
@@ -81,7 +80,7 @@ class Lender:
 
     def ahead_of(self, request: Message) -> list[ChannelMessage]:
         """Return what has to be sent before this execute_request."""
-        tools = extras_of(request).get("tools")
+        tools = request.extras.get("tools")
         had, self._has_lent = self._has_lent, isinstance(tools, dict)
         if not isinstance(tools, dict):
             return [_errand(self._take)] if had else []
@@ -92,7 +91,7 @@ class Lender:
 def environ_of(request: Message, write: Callable[[dict[str, Any]], str]) -> list[ChannelMessage]:
     """Return what has to be sent before this execute_request, where the environment has changed: the code that `write`
     makes of names and values, None for what is unset."""
-    news = extras_of(request).get("environ")
+    news = request.extras.get("environ")
     return [_errand(write(cast("dict[str, Any]", news)))] if isinstance(news, dict) and news else []
 
 
@@ -138,15 +137,6 @@ def body_of(message: Message) -> dict[str, Any]:
         return message.body()
     except BadMessage:
         return {}
-
-
-def extras_of(request: Message) -> dict[str, Any]:
-    """Return what a request asks beyond the protocol, {} where that is nothing."""
-    try:
-        extras = request.meta().get("sandcell")
-    except BadMessage:
-        return {}
-    return cast("dict[str, Any]", extras) if isinstance(extras, dict) else {}
 
 
 def _lend_to_r(address: str, secret: str) -> str:

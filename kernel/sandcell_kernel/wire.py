@@ -170,14 +170,19 @@ class Message:
         """Return this message with another content and everything else byte for byte the same."""
         return Message(self.header, self.parent_header, self.metadata, _encode(content), self.buffers)
 
+    @property
+    def extras(self) -> dict[str, Any]:
+        """What its metadata ask of our runtime; {} for nothing, and for what is no object. Text in it may stand for bytes
+        (PEP 383)."""
+        return _object_of(_read_names(self.metadata).get("sandcell"))
+
     def with_extras(self, extras: dict[str, Any]) -> Message:
         """Return this message with `extras` for our runtime beside those in its metadata, all else byte for byte the same.
 
         Metadata that are no object are as good as none.
         """
         metadata = _read_names(self.metadata)
-        held = _object_of(metadata.get("sandcell"))
-        encoded = _encode_names({**metadata, "sandcell": {**held, **extras}})
+        encoded = _encode_names({**metadata, "sandcell": {**self.extras, **extras}})
         return Message(self.header, self.parent_header, encoded, self.content, self.buffers)
 
     def with_session(self, session: str) -> Message:

@@ -9,7 +9,7 @@ import pytest
 
 import sandcell
 
-HEAVY = {"asyncio", "docker", "ipykernel", "jupyter_client", "ssl", "tornado", "zmq"}
+HEAVY = {"asyncio", "docker", "ipykernel", "jupyter_client", "nbformat", "ssl", "tornado", "zmq"}
 
 
 def test_the_public_names_are_sorted_and_there() -> None:

@@ -38,6 +38,7 @@ def test_extras_stand_beside_what_is_there_and_nothing_else_changes() -> None:
     assert json.loads(made.metadata) == {"a": 1, "sandcell": {"b": 2, "c": "\udcff"}}
     assert json.loads(made.with_extras({"b": 3}).metadata)["sandcell"] == {"b": 3, "c": "\udcff"}
     assert (made.header, made.content) == (asked.header, asked.content)
+    assert made.extras == {"b": 2, "c": "\udcff"}
     for metadata in (b"[]", b"{", b'{"sandcell": 7}'):
         odd = Message(asked.header, metadata=metadata).with_extras({"c": 3})
         assert odd.meta() == {"sandcell": {"c": 3}}
