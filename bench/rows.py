@@ -31,6 +31,7 @@ def open_rows(engine: str) -> Generator[list[Row]]:
             yield [
                 run_code_row(sandbox, kernel),
                 output_row(sandbox, kernel),
+                tool_row(sandbox),
                 busy_row(sandbox),
                 exec_row(sandbox),
                 import_row(),
@@ -65,6 +66,23 @@ def output_row(sandbox: Sandbox, kernel: Any) -> Row:
     )
 
 
+def tool_row(sandbox: Sandbox) -> Row:
+    """One call of many that a run makes, in terms of a small run."""
+
+    def call(number: int) -> int:
+        return number
+
+    code = f"for n in range({_CALLS}): tools.call(n)"
+
+    def ours() -> float:
+        begin = time.perf_counter()
+        sandbox.run_code(code, tools=[call])
+        return (time.perf_counter() - begin) / _CALLS
+
+    small = timed(lambda: sandbox.run_code("1+1"))
+    return Row(name='a call of a host tool / run_code("1+1")', ours=ours, theirs=small, bound=1.0, rounds=30)
+
+
 def busy_row(sandbox: Sandbox) -> Row:
     """A small run beside a context that burns all cores, in terms of the same run on an idle machine.
 
@@ -95,6 +113,7 @@ def busy_row(sandbox: Sandbox) -> Row:
     )
 
 
+_CALLS = 50
 _RUNS = 5
 _BURN = """
 burning = [multiprocessing.Process(target=exec, args=("while True: pass",)) for _ in range(os.cpu_count())]

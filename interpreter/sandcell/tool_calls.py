@@ -276,7 +276,7 @@ def _arguments_of(text: bytes) -> msgspec.Raw | ToolFailure:
             return _misfit("the arguments have to be a JSON object, by name")
         if _is_deep([arguments]):
             return _misfit(f"the arguments have more than {_DEEPEST} levels")
-        return msgspec.Raw(json.dumps(arguments, separators=(",", ":")).encode())
+        return msgspec.Raw(json.dumps(arguments, separators=(",", ":"), allow_nan=False).encode())
     except (ValueError, RecursionError) as problem:
         return _misfit(f"the arguments are no JSON: {problem}"[:1000])
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sandcell import AsyncSandbox, ErrorCode, Sandbox, SandcellError, Tool
-from sandcell.events import Stdout, ToolCalled
+from sandcell.events import InputRequested, Stdout, ToolCalled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -528,6 +528,46 @@ def test_calls_are_answered_once_however_often_they_are_followed(sandbox: Sandbo
     assert live.wait(timeout=20).value == 2
     assert [event.state for event in live.follow() if isinstance(event, ToolCalled)] == ["called", "done"] * 2
     assert len(live.wait().tool_calls) == len(calls) == 2
+
+
+_SOCKETS = "[line.split()[-1] for line in open('/proc/net/unix') if 'sandcell-tools' in line]"
+
+
+def test_nothing_listens_before_the_first_run_that_has_tools() -> None:
+    with Sandbox.create(engine="local") as bare:
+        assert bare.run_code(_SOCKETS).value == []
+        assert bare.run_code(_SOCKETS, tools=[add]).value
+
+
+def test_a_flood_of_callers_harms_nobody_else(sandbox: Sandbox) -> None:
+    code = r"""
+import os, socket
+address, secret = os.environ["SANDCELL_TOOLS"].split(":")
+kept = []
+def knock(said):
+    for _ in range(150):
+        each = socket.socket(socket.AF_UNIX)
+        each.setblocking(False)
+        try:
+            each.connect("\0" + address)
+            each.send(said)
+        except OSError:
+            pass  # the queue is full
+        kept.append(each)
+head = '{"secret": "%s", "verb": "call", "name": "add", "size": %d}\n'
+for said in ("", "x" * 3000, head % (secret, 2**20) + "[" * 1000, head % ("guessed", 2) + "{}"):
+    knock(said.encode())
+input()
+"""
+    other = sandbox.create_context()
+    flood = other.start_code(code)
+    next(event for event in flood.follow() if isinstance(event, InputRequested))
+    assert sandbox.run_code("1 + 1", tools=[]).value == 2
+    assert sandbox.exec("echo on").stdout == "on\n"
+    flood.send_input("")
+    assert flood.wait(timeout=30).ok
+    other.run_code("[each.close() for each in kept]", tools=[])
+    assert sandbox.run_code("tools.add(1)").value == 2
 
 
 def test_nothing_is_left_of_calls(sandbox: Sandbox, guest: GuestProcess) -> None:

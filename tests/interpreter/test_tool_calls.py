@@ -161,7 +161,17 @@ async def test_there_are_as_many_calls_as_there_may_be() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    ["", "[1]", "{", '{"a": NaN}', '{"a": ' + "[" * 70 + "]" * 70 + "}", "[" * 900, '{"a": "\xff"}'],
+    [
+        "",
+        "[1]",
+        "{",
+        '{"a": NaN}',
+        '{"a": 1e999}',
+        '{"a": ' + "9" * 5000 + "}",
+        '{"a": ' + "[" * 70 + "]" * 70 + "}",
+        "[" * 900,
+        '{"a": "\xff"}',
+    ],
 )
 async def test_arguments_that_not_every_reader_reads_are_refused(arguments: str) -> None:
     async with a_house() as house:
