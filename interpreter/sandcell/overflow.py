@@ -31,6 +31,7 @@ __all__ = ["Overflow", "ResultFiles"]
 
 _MOST_HELD = 8 * 2**20  # bytes, about, that wait behind a file: then they wait no longer, and there is none
 _EVENT_COST = 200
+# As in `sandcell_runtime.spills`, which lives in another interpreter.
 _BINARY = ("image/png", "image/jpeg", "image/gif", "application/pdf")
 _SUFFIXES = {
     "image/png": ".png",

@@ -27,8 +27,9 @@ _WORDS_KEPT = 8 * 2**10
 _ANSWER_SIZE = 64 * 2**10
 _LINES_TOLD = 5
 _LACKS = (
-    "its own kernel runs the code, so runs have no value, no tables and charts as data, no accounting and no pipes of their own: output of threads, "
-    "children and C code is of whatever runs when it comes, and what was written before a crash may be lost"
+    "its own kernel runs the code, so runs have no value, no tables and charts as data, no accounting and no pipes of their "
+    "own: output of threads, children and C code is of whatever runs when it comes, and what was written before a crash may "
+    "be lost"
 )
 # What the system says of an interpreter that user code removed, spoilt, or put something else in the place of.
 _GONE = frozenset(

@@ -46,11 +46,11 @@ class Wishes:
 
     @classmethod
     def of(cls, extras: Mapping[str, Any]) -> Wishes:
-        """Read them from the extras of a request, which the guest made."""
-        want, spill = extras.get("want") or (), extras.get("spill")
-        if not want and spill is None:
+        """Read them from the extras of a request; what is not as it should be asks for nothing."""
+        want, spills = extras.get("want"), Spills.of(extras.get("spill"))
+        if not isinstance(want, list):
             return NOTHING
-        return cls("value" in want, "data" in want, "chart" in want, Spills(**spill) if spill else None)
+        return cls(value="value" in want, data="data" in want, chart="chart" in want, spills=spills)
 
 
 NOTHING = Wishes()
@@ -69,7 +69,7 @@ class BundleFormatter(DisplayFormatter):
         """Format as `wishes` say, until `end_run`."""
         self.wishes = wishes
         if wishes.chart:
-            self._figures.begin()
+            _try({}, "figures", self._figures.begin)  # code can change what is asked there
 
     def end_run(self) -> None:
         self.wishes = NOTHING
@@ -86,7 +86,7 @@ class BundleFormatter(DisplayFormatter):
 
     def format(self, obj: Any, include: Any = None, exclude: Any = None) -> Any:
         is_chart = self.wishes.chart and is_figure(obj)
-        if is_chart and self._figures.is_repeated(obj):
+        if is_chart and _holds(lambda: self._figures.is_repeated(obj)):
             return {}, {}
         bundle, metadata = cast(
             "tuple[dict[str, Any], dict[str, Any]]", super().format(obj, include, exclude)
@@ -96,10 +96,10 @@ class BundleFormatter(DisplayFormatter):
         failed = dict[str, str]()
         if is_chart:
             _try(failed, "image/png", lambda: add_picture(obj, bundle))
-            if self._figures.is_same(obj, bundle):
+            if _holds(lambda: self._figures.is_same(obj, bundle)):
                 return {}, {}
             _try(failed, CHART_MIME, lambda: bundle.update({CHART_MIME: chart_of(obj)}))
-            self._figures.note_shown(obj, bundle)
+            _try(failed, "figures", lambda: self._figures.note_shown(obj, bundle))
         else:
             self._add_others(obj, bundle, failed)
         return bundle, {**metadata, "sandcell": {"failed": failed}} if failed else metadata
@@ -123,7 +123,9 @@ class DisplayHook(ZMQShellDisplayHook):
     """Publishes the main result. What is ours in it is added at the last moment: the history, which a notebook may be
     saved from, keeps what stock does."""
 
-    _own: dict[str, Any]
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._own: dict[str, Any] = {}
 
     def compute_format_data(self, result: object) -> Any:
         bundle, metadata = cast("tuple[dict[str, Any], Any]", super().compute_format_data(result))
@@ -159,6 +161,13 @@ def _try(failed: dict[str, str], what: str, make: Callable[[], None]) -> None:
         make()
     except Exception as problem:  # noqa: BLE001 -- libraries and objects of the user's may do anything
         failed[what] = f"{type(problem).__name__}: {_words(problem)}"[:500]
+
+
+def _holds(ask: Callable[[], bool]) -> bool:
+    """Return the answer, False where there is none."""
+    answers = list[bool]()
+    _try({}, "", lambda: answers.append(ask()))
+    return answers == [True]
 
 
 def _words(problem: Exception) -> str:

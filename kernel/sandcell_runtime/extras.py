@@ -9,7 +9,7 @@ object in or out). A reply that refuses holds `"sandcell": {"refused": CODE, "hi
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from sandcell_runtime.objects import ExchangeRefused, load_object, save_object
 from sandcell_runtime.variables import describe_variables
@@ -20,8 +20,9 @@ VARIABLES = "sandcell_variables_request"  # a message of ours on control
 
 
 def extras_of(metadata: dict[str, Any] | None) -> dict[str, Any]:
-    """Return what the metadata of a request ask beyond Jupyter."""
-    return (metadata or {}).get("sandcell") or {}
+    """Return what the metadata of a request ask beyond Jupyter; any client of a kernel can put something else there."""
+    asked: object = (metadata or {}).get("sandcell")
+    return cast("dict[str, Any]", asked) if isinstance(asked, dict) else {}
 
 
 def is_errand(extras: dict[str, Any]) -> bool:

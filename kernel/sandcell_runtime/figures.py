@@ -38,11 +38,11 @@ def add_picture(figure: Any, bundle: dict[str, Any]) -> None:
 
 
 class _Watch:
-    """What was seen of one figure: the picture that was shown last, and whether it was drawn since."""
+    """What was seen of one figure: the picture that was shown last, by its hash, and whether it was drawn since."""
 
     def __init__(self) -> None:
         self.drawn = False
-        self.picture: object = None
+        self.picture = 0
 
     def note(self, _event: object) -> None:
         self.drawn = True
@@ -95,13 +95,12 @@ class Figures:
         return self._is_touched(figure)
 
     def _is_touched(self, figure: Any) -> bool:
-        """Whether a change was made since it was shown that is not drawn yet, or anything has drawn it: in interactive mode each
-        change does."""
+        """Whether a change since it was shown is not drawn yet, or anything has drawn it: in interactive mode each does."""
         return bool(figure.stale) or self._watches[figure].drawn
 
 
-def _picture_in(bundle: dict[str, Any]) -> object:
-    return next((bundle[mime] for mime in _PICTURES if mime in bundle), None)
+def _picture_in(bundle: dict[str, Any]) -> int:
+    return hash(next((bundle[mime] for mime in _PICTURES if mime in bundle), None))
 
 
 def _open_figures() -> list[Any]:

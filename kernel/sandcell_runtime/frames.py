@@ -143,11 +143,11 @@ def _row_count(columns: int) -> int:
 
 def _type_of_values(values: Iterable[Any]) -> str:
     """Return the type that all `values` have which are there, "other" where they differ or there are none."""
-    found = {_python_type(value) for value in values if cell_is_there(value)}
+    found = {_python_type(value) for value in values if _is_there(value)}
     return found.pop() if len(found) == 1 else "other"
 
 
-def cell_is_there(value: Any) -> bool:
+def _is_there(value: Any) -> bool:
     """Whether `value` stands for something and not for what is missing."""
     if value is None or isinstance(value, float):
         return value is not None and not math.isnan(value)

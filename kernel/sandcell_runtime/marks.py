@@ -76,7 +76,7 @@ class Scale:
         if self.moment is not None:
             return [self._date(value) for value in values]
         if self.name == "category":
-            return [self.labels.get(round(float(value), 6), value) for value in values]
+            return [value if isinstance(value, str) else self._label_at(value) for value in values]
         return list(values)
 
     def label_of(self, place: float, reach: float) -> Any:
@@ -85,6 +85,9 @@ class Scale:
             return self._date(place)
         near = min(self.labels, key=lambda at: abs(at - place), default=None)
         return self.labels[near] if near is not None and abs(near - place) <= reach else place
+
+    def _label_at(self, place: Any) -> Any:
+        return self.labels.get(round(float(place), 6), place)
 
     def _date(self, value: Any) -> Any:
         number = value.item() if is_a(value, "numpy", "number") else value
@@ -165,12 +168,12 @@ def _name_of(artist: Any) -> str | None:
 def _lines(axes: Any, x: Scale, y: Scale, taken: set[Any]) -> Iterator[dict[str, Any]]:
     errors = _error_bars(axes)
     has_bars = any(is_a(each, "matplotlib.container", "BarContainer") for each in axes.containers)
-    legend = {line.get_color(): _name_of(line) for line in axes.lines if not len(line.get_xdata())}
+    legend = {str(line.get_color()): _name_of(line) for line in axes.lines if not len(line.get_xdata())}
     for line in axes.lines:
         xs, ys = line.get_xdata(orig=True), line.get_ydata(orig=True)
         if line in taken or line in errors or line.get_transform() != axes.transData or not len(xs):
             continue  # of a box, of an error bar, across the plot at one value, or only in the legend
-        name = _name_of(line) or errors_name(axes, line) or legend.get(line.get_color())
+        name = _name_of(line) or _errors_name(axes, line) or legend.get(str(line.get_color()))
         if has_bars and len(xs) == 2 and name is None:
             continue  # seaborn's error bars
         kind = "scatter" if line.get_linestyle() in ("None", "", " ") else "line"
@@ -184,7 +187,7 @@ def _error_bars(axes: Any) -> set[Any]:
     return {cap for bar in bars for cap in bar.lines[1] or ()}
 
 
-def errors_name(axes: Any, line: Any) -> str | None:
+def _errors_name(axes: Any, line: Any) -> str | None:
     """Return the name of the error bars that a line belongs to."""
     return next(
         (

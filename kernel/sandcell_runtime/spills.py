@@ -44,6 +44,15 @@ class Spills:
     text: int
     image: int
 
+    @classmethod
+    def of(cls, told: object) -> Spills | None:
+        """Read them from a request, None where it has none."""
+        match told:
+            case {"folder": str(folder), "text": int(text), "image": int(image)}:
+                return cls(folder, text, image)
+            case _:
+                return None
+
     def lighten(
         self, bundle: dict[str, Any], metadata: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:

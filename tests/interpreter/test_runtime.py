@@ -371,6 +371,11 @@ def test_others_get_a_clean_bundle(kernel: RealKernel) -> None:
     assert kernel.run("(1, 'a')", want=["chart"]).data == {"text/plain": "(1, 'a')"}
 
 
+@pytest.mark.parametrize("want", [5, "value", {"value": 1}, ["no such thing", 7]])
+def test_what_is_asked_wrongly_is_not_asked(kernel: RealKernel, want: object) -> None:
+    assert kernel.run("1", want=want, spill=["/tmp"]).data == {"text/plain": "1"}
+
+
 LIBRARIES = ("numpy", "pandas", "polars", "matplotlib", "plotly", "altair", "bokeh")
 
 

@@ -49,7 +49,7 @@ def test_lines_have_names_and_axes_labels_units_scales_and_ticks() -> None:
     figure, ax = plot()
     ax.plot([1, 10, 100], [1, 4, 9], label="squares")
     ax.plot([1, 10], [2, float("nan")])
-    ax.axhline(3)
+    ax.axhline(3, color=(0.1, 0.2, 0.3))
     ax.set(title="A title", xlabel="time (s)", ylabel="length [m]", xscale="log", xlim=(1, 100))
     ax.set_xticks([1, 10, 100])
     chart = read(figure)
@@ -74,6 +74,13 @@ def test_dates_are_dates() -> None:
     assert [point[0] for point in axes.series[0].points] == ["2020-01-01", "2020-01-02"]
     assert [point[0] for point in axes.series[1].points] == ["2020-01-01T00:00:00", "2020-01-02T00:00:00"]
     assert all(str(tick).startswith("2020-01-0") for tick in axes.x.ticks)
+
+
+def test_lines_over_names() -> None:
+    figure, ax = plot()
+    ax.plot(["a", "b"], [1, 2], color=[0.1, 0.2, 0.3])
+    axes, series = only(figure)
+    assert (axes.x.scale, axes.x.ticks, series.points) == ("category", ["a", "b"], [["a", 1], ["b", 2]])
 
 
 def test_scatters() -> None:
