@@ -13,7 +13,7 @@ import logging
 import secrets
 import socket
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -23,7 +23,7 @@ from sandcell.tool_calls import ToolCalls, unavailable
 from sandcell_container.errors import ErrorCode, error
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import AsyncGenerator, Generator
     from types import TracebackType
     from typing import Self
 
@@ -156,24 +156,20 @@ class ToolRoom:
                     serving.create_task(self._serve(connection, room))
 
     async def _serve(self, connection: socket.socket, room: asyncio.Semaphore) -> None:
-        """Serve one caller; `room` is given back when what it asks has been read."""
-        reader, writer = await asyncio.open_connection(sock=connection, limit=_HEAD)
+        """Serve one caller; its place in `room` is given back when what it asks has been read."""
         try:
-            try:
-                asked = await self._read(reader)
-            finally:
-                room.release()
-            answer = await _call(asked, reader) if isinstance(asked, _Asking) else asked
-            async with asyncio.timeout(_PATIENCE_S):
-                await _send(writer, answer)
+            with ExitStack() as place:
+                place.callback(room.release)
+                async with _streams(connection) as (reader, writer):
+                    asked = await self._read(reader)
+                    place.close()
+                    answer = await _call(asked, reader) if isinstance(asked, _Asking) else asked
+                    async with asyncio.timeout(_PATIENCE_S):
+                        await _send(writer, answer)
         except (OSError, ValueError, TimeoutError, asyncio.IncompleteReadError) as problem:
             log.debug("dropped a caller of tools: %r", problem)  # it is user code: anything may come of it
-        except Exception:
-            log.exception(
-                "failed a caller of tools"
-            )  # the outermost place: its caller sees the connection end
-        finally:
-            writer.close()
+        except Exception:  # the outermost place: the caller sees its connection end
+            log.exception("failed a caller of tools")
 
     async def _read(self, reader: asyncio.StreamReader) -> _Asking | msgspec.Raw | ToolFailure:
         """Return the call that is asked for, or the answer where it is none.
@@ -198,6 +194,19 @@ class ToolRoom:
         return ToolFailure(name="InvalidArguments", message=said, kind="arguments")
 
 
+@asynccontextmanager
+async def _streams(
+    connection: socket.socket,
+) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Yield both ways of a connection, which ends with the block: what was not sent by then is dropped."""
+    reader, writer = await asyncio.open_connection(sock=connection, limit=_HEAD)
+    writer.transport.set_write_buffer_limits(0)  # `drain` waits until all is sent
+    try:
+        yield reader, writer
+    finally:
+        writer.transport.abort()
+
+
 async def _call(asked: _Asking, reader: asyncio.StreamReader) -> msgspec.Raw | ToolFailure:
     """Make the call, and give it up when its caller closes the connection."""
     async with asyncio.TaskGroup() as tasks:
@@ -210,10 +219,9 @@ async def _call(asked: _Asking, reader: asyncio.StreamReader) -> msgspec.Raw | T
 
 
 async def _await_leaving(reader: asyncio.StreamReader) -> None:
-    """Return at the end of the connection; what is still said on it is dropped."""
+    """Return at the end of the connection, or when more is said on it, which is no caller of ours."""
     try:
-        while await reader.read(_HEAD):
-            pass
+        await reader.read(1)
     except OSError:
         pass  # an end of another kind
 

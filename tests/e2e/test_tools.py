@@ -73,6 +73,7 @@ def sandbox() -> Generator[Sandbox]:
 # --- in Python
 
 
+@pytest.mark.short
 def test_functions_and_coroutine_functions_are_called_with_and_without_await(sandbox: Sandbox) -> None:
     run = sandbox.run_code("(tools.add(1), tools.add(1, b=5), await tools.add.aio(2), tools.double('é'))")
     assert run.value == [2, 6, 3, "éé"], run.error
@@ -214,6 +215,7 @@ def test_a_tool_that_cannot_be_offered_is_refused_before_anything_runs(sandbox: 
 # --- in shells and processes
 
 
+@pytest.mark.short
 def test_the_command_calls_tools_from_shells_of_the_run(sandbox: Sandbox) -> None:
     code = """%%bash
 sandcell-tool add '{"a": 1, "b": 2}'

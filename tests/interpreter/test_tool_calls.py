@@ -209,6 +209,13 @@ async def test_a_caller_that_leaves_gives_its_call_up() -> None:
             house.answer(made, result=b"1")
 
 
+async def test_a_caller_that_says_more_than_its_call_has_left() -> None:
+    async with a_house() as house:
+        ok, said = await house.ask({"verb": "call", "name": "add", "size": 2}, b"{} and more")
+        assert (ok, said["message"]) == (False, "the caller left")
+        assert house.caller.states == ["called", "abandoned"]
+
+
 async def test_the_end_of_a_run_ends_its_calls_and_refuses_others() -> None:
     async with a_house() as house, asyncio.TaskGroup() as tasks:
         asked = tasks.create_task(house.call())
