@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NotebookFile", "check_target", "read_notebook", "write_notebook"]
 
+_CURRENT = 4
 _SPARE = 10  # how many times as long as the last writing took, before a half-done notebook is written again
 
 
@@ -95,11 +96,23 @@ def _parse(text: str) -> Notebook:
     if not isinstance(raw, dict):
         raise TypeError("it is no JSON object")
     held = cast("dict[str, Any]", raw)
-    if held.get("nbformat") == 4:
-        _fill_in(held)
-    read: Any = nbformat.reads(json.dumps(held), as_version=4)  # type: ignore[no-untyped-call]  # it has no annotations
-    nbformat.validate(read)
-    return cast("Notebook", read)
+    formats: Any = nbformat  # it has no annotations
+    if held.get("nbformat") != _CURRENT:
+        return cast("Notebook", formats.reads(text, as_version=_CURRENT))
+    # Not validated, as Jupyter opens what is nearly a notebook, too.
+    _check(held)
+    _fill_in(held)
+    return cast("Notebook", formats.v4.reads(json.dumps(held)))
+
+
+def _check(notebook: dict[str, Any]) -> None:
+    """Raise TypeError where it has not the parts that a notebook has, and make those that may be missing."""
+    for part in (notebook, *notebook["cells"]):
+        if not isinstance(part.setdefault("metadata", {}), dict):
+            raise TypeError("its metadata are no object")
+    for cell in notebook["cells"]:
+        if not isinstance(cell.setdefault("source", ""), str | list):
+            raise TypeError("the source of a cell is no text")
 
 
 def _fill_in(notebook: dict[str, Any]) -> None:
@@ -114,8 +127,8 @@ def _fill_in(notebook: dict[str, Any]) -> None:
 
 
 def _encode(notebook: Notebook) -> bytes:
-    node: Any = nbformat.from_dict(notebook)  # type: ignore[no-untyped-call]  # likewise
-    text = cast("str", nbformat.writes(node))  # type: ignore[no-untyped-call]  # likewise
+    formats: Any = nbformat  # it has no annotations
+    text: str = formats.v4.writes(formats.from_dict(notebook))
     whole = text if text.endswith("\n") else f"{text}\n"
     return whole.encode(errors="backslashreplace")  # half a character becomes its escape, as it was in JSON
 

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
+import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandcell_container.guest.masks import Masks, StreamMask, StreamMasks, masks_of, warnings_of
+from sandcell_container.guest.masks import (
+    MaskingFormatter,
+    Masks,
+    StreamMask,
+    StreamMasks,
+    masks_of,
+    warnings_of,
+)
 from sandcell_container.journal import Kind
 
 TOKEN = "sk-live-4242"
@@ -125,6 +134,17 @@ def test_each_stream_is_masked_for_itself() -> None:
     streams.take(Kind.STDERR, b"sk-")
     streams.finish()
     assert got == [(Kind.STDERR, b"error\n"), (Kind.STDOUT, b"***"), (Kind.STDERR, b"sk-")]
+
+
+def test_a_line_of_a_log_is_masked_with_its_traceback() -> None:
+    formatter = MaskingFormatter("%(message)s", _masks(TOKEN))
+    try:
+        raise ValueError(TOKEN)
+    except ValueError:
+        record = logging.LogRecord("name", logging.ERROR, __file__, 1, "of %s", (TOKEN,), sys.exc_info())
+    shown = formatter.format(record)
+    assert shown.startswith("of ***\n")
+    assert TOKEN not in shown
 
 
 @pytest.mark.parametrize("least", [0, 4])

@@ -70,6 +70,18 @@ def test_half_a_character_stays_what_it_was(tmp_path: Path) -> None:
     assert read_notebook(path)["cells"][0]["source"] == "'\ud800'"
 
 
+def test_what_is_nearly_a_notebook_is_read_as_jupyter_reads_it(tmp_path: Path) -> None:
+    odd = {
+        "cell_type": "code",
+        "outputs": [{"output_type": "stream", "text": 7}],
+        "source": ["1\n", "2"],
+        "extra": 1,
+    }
+    path = _write(tmp_path / "a.ipynb", odd, {"cell_type": "markdown", "source": "x"}, extra={"more": 1})
+    first, second = read_notebook(path)["cells"]
+    assert (first["source"], first["metadata"], second["id"]) == ("1\n2", {}, "cell-1")
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -81,6 +93,9 @@ def test_half_a_character_stays_what_it_was(tmp_path: Path) -> None:
             "cannot be read as a notebook",
         ),
         ('{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": 7}', "cannot be read as a notebook"),
+        ('{"nbformat": 4, "metadata": [], "cells": []}', "its metadata are no object"),
+        ('{"nbformat": 4, "cells": [{"cell_type": "code", "source": 7}]}', "cannot be read as a notebook"),
+        ('{"nbformat": 99, "cells": []}', "cannot be read as a notebook"),
     ],
 )
 def test_what_is_no_notebook_is_refused(tmp_path: Path, text: str, words: str) -> None:
