@@ -38,7 +38,7 @@ SPEC = {
 def tools_of(*specs: dict[str, Any]) -> Tools:
     """Return tools that nobody answers."""
     tools = Tools(lambda: Link("nowhere-at-all", "secret"))
-    tools._known = ("secret", {spec["name"]: spec for spec in specs})  # pyright: ignore[reportPrivateUsage]
+    tools._known = toolkit.Catalogue("secret", specs)  # pyright: ignore[reportPrivateUsage]
     return tools
 
 

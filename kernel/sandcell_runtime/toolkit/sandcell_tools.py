@@ -79,16 +79,25 @@ class Link:
         return f"{self.address}:{self.secret}"
 
 
+class Catalogue:
+    """What there is for one run."""
+
+    def __init__(self, secret: str, specs: Sequence[dict[str, Any]]) -> None:
+        self.secret = secret
+        self.specs = {spec["name"]: spec for spec in specs}
+        self.functions: dict[str, Any] = {}  # each is one thing, or it could not be pickled
+
+
 class Tools:
     """The host tools of a run, each an attribute or, by any name, `tools["name"]`. `find` returns the Link, None without."""
 
     def __init__(self, find: Callable[[], Link | None]) -> None:
         self._find = find
-        self._known: tuple[str, dict[str, Any]] = ("", {})
+        self._known = Catalogue("", ())
 
     def list(self) -> Sequence[dict[str, Any]]:
         """Return what there is: of each tool its `name`, `description` and `schema`, the JSON Schema of its arguments."""
-        return [*self._specs().values()]
+        return [*self._catalogue().specs.values()]
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -96,14 +105,16 @@ class Tools:
         return self[name]
 
     def __getitem__(self, name: str) -> Any:
-        specs = self._specs()
-        if name not in specs:
-            raise UnknownTool(_unknown(name, specs), name)
-        return _function_of(self._link, specs[name])
+        known = self._catalogue()
+        if name not in known.specs:
+            raise UnknownTool(_unknown(name, known.specs), name)
+        if name not in known.functions:
+            known.functions[name] = _function_of(self._link, known.specs[name])
+        return known.functions[name]
 
     def __dir__(self) -> Sequence[str]:
         try:
-            return ["list", *self._specs()]
+            return ["list", *self._catalogue().specs]
         except ToolError:
             return ["list"]
 
@@ -113,12 +124,11 @@ class Tools:
     def _link(self) -> Link:
         return _there(self._find())
 
-    def _specs(self) -> dict[str, Any]:
-        link = self._link()
-        if self._known[0] != link.secret:
-            specs = _exchange(link, _request(link, "list"))
-            self._known = (link.secret, {spec["name"]: spec for spec in specs})
-        return self._known[1]
+    def _catalogue(self) -> Catalogue:
+        link, known = self._link(), self._known
+        if known.secret != link.secret:
+            self._known = known = Catalogue(link.secret, _exchange(link, _request(link, "list")))
+        return known
 
 
 def _there(link: Link | None) -> Link:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -35,23 +36,31 @@ class ToolHost:
         self._offer = offer
         self._is_behind = is_behind
         self._errands = Errands()
-        self._open: dict[str, float] = {}
+        self._open = set[str]()
 
     def heed(self, event: ToolCalled, follower: Follower) -> None:
-        """Answer a call, or hear that one is over. A deadline of the run is put off by what the call takes."""
+        """Answer a call, or hear that one is over. A deadline of the run is put off by what the answer takes."""
         if event.state == "called":
             begins = self._is_behind or bool(self._open)
-            self._open[event.id] = event.timeout
+            self._open.add(event.id)
             self._put_off(follower, event.timeout)
-            self._errands.begin(event.id, partial(self._answer, event, begins=begins))
+            self._errands.begin(event.id, partial(self._work, event, follower, begins=begins))
             return
-        self._put_off(follower, min(event.duration - self._open.pop(event.id, 0.0), 0.0))
+        self._open.discard(event.id)
         if event.state == "abandoned":
             self._errands.drop(event.id)
 
     def close(self) -> None:
         """Answer no more: what still works is cancelled, where that can be."""
         self._errands.close()
+
+    def _work(self, called: ToolCalled, follower: Follower, *, begins: bool) -> None:
+        began_at = time.monotonic()
+        try:
+            self._answer(called, begins=begins)
+        finally:
+            took = time.monotonic() - began_at
+            self._put_off(follower, min(took - called.timeout, 0.0))
 
     def _answer(self, called: ToolCalled, *, begins: bool) -> None:
         try:
