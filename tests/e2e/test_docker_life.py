@@ -54,6 +54,20 @@ def look(place: Place, sandbox: Sandbox) -> Record:
 # --- stop and start
 
 
+def test_what_was_set_and_what_is_secret_survive_too(place: Place) -> None:
+    with place.create(secrets={"TOKEN": "sk-live-4242"}, on_release="keep") as made:
+        try:
+            made.set_env(NEW="a 'b'\n\udcff")
+            session = made.create_session()
+            shows = 'printf %s "$NEW ${#TOKEN} $TOKEN"'
+            expected = b"a 'b'\n\xff 12 ***"
+            assert [made.exec(shows).stdout_bytes, session.exec(shows).stdout_bytes] == [expected] * 2
+            made.restart()
+            assert made.exec(shows).stdout_bytes == expected
+        finally:
+            place.engine.remove(made.id)
+
+
 def test_files_survive_a_stop_and_a_start(place: Place, kept: Sandbox) -> None:
     before = look(place, kept)
     place.engine.stop(kept.id)

@@ -35,6 +35,7 @@ from sandcell_kernel.requests import command_problem
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
+    from sandcell.api import CreateExecution
     from sandcell.client.aio.context import AsyncContext
     from sandcell.client.aio.process import AsyncProcess
     from sandcell.client.aio.sandbox import AsyncSandbox
@@ -139,9 +140,8 @@ class _Runner:
         self._transport = transport
         self._plan = plan
         self._context = context
-        self._heard: dict[
-            str, tuple[CellWork, str]
-        ] = {}  # by id of a run: its cell, and the cursor behind its events
+        # By id of a run: its cell, and the cursor behind its events.
+        self._heard: dict[str, tuple[CellWork, str]] = {}
 
     async def run(self, work: CellWork) -> None:
         """Run a cell to its end; what it shows is in its outputs by then.
@@ -175,13 +175,7 @@ class _Runner:
             cwd=self._plan.cwd,
             timeout=self._plan.timeout,
         )
-        plain = msgspec.structs.replace(body, want=(), origin=_ORIGIN)  # nothing that no notebook would have
-
-        def hear(event: Event) -> None:
-            work.outputs.add(event)
-            self._heard[plain.id or ""] = work, event.cursor
-
-        await run_execution(self._transport, plain, Callbacks(on_event=hear), check=False)
+        await self._run_code(work, body)
 
     async def _run_in(self, work: CellWork, context_id: str, language: str | None, code: str) -> None:
         """Run a cell in another context, with a number of the notebook's own."""
@@ -189,15 +183,16 @@ class _Runner:
         chosen = language or language_for(context_id)
         context = await self._sandbox.create_context(chosen, id=context_id)
         body = make_execution(code, language=context.language, context=context.id, timeout=self._plan.timeout)
-        plain = msgspec.structs.replace(body, want=(), origin=_ORIGIN)
+        await self._run_code(work, body, count=count)
+
+    async def _run_code(self, work: CellWork, body: CreateExecution, *, count: int | None = None) -> None:
+        """Run code; `count` is the number of its cell, where it is another than its interpreter's."""
+        plain = msgspec.structs.replace(body, want=(), origin=_ORIGIN)  # nothing that no notebook would have
 
         def hear(event: Event) -> None:
-            counted = (
-                msgspec.structs.replace(event, execution_count=count)
-                if isinstance(event, Started | Ended)
-                else event
-            )
-            work.outputs.add(counted)
+            if count is not None and isinstance(event, Started | Ended):
+                event = msgspec.structs.replace(event, execution_count=count)
+            work.outputs.add(event)
             self._heard[plain.id or ""] = work, event.cursor
 
         await run_execution(self._transport, plain, Callbacks(on_event=hear), check=False)
