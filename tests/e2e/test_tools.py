@@ -326,6 +326,24 @@ thread = threading.Thread(target=later); thread.start()
     assert not run.tool_calls
 
 
+def test_the_secret_of_a_run_is_worth_nothing_after_it(sandbox: Sandbox) -> None:
+    context = sandbox.create_context()
+    context.run_code("import os, subprocess; old = os.environ['SANDCELL_TOOLS']")
+    code = """
+def call(secret):
+    return subprocess.run(
+        ["sandcell-tool", "add", '{"a": 1}'],
+        env={**os.environ, "SANDCELL_TOOLS": secret}, capture_output=True, text=True,
+    )
+new = os.environ["SANDCELL_TOOLS"]
+(call(new).stdout, call(old).stderr, call(new[:-1] + "x").stderr, old.split(":")[1] == new.split(":")[1])
+"""
+    refused = "sandcell-tool: ToolUnavailable: these tools belong to a run that has ended\n"
+    run = context.run_code(code)
+    assert run.value == ["2\n", refused, refused, False]
+    assert len(run.tool_calls) == 1
+
+
 async def test_pending_calls_are_abandoned_and_cancelled_when_a_run_ends() -> None:
     called, cancelled = asyncio.Event(), asyncio.Event()
 
@@ -500,6 +518,17 @@ def test_tools_belong_to_the_client_that_makes_the_run(sandbox: Sandbox) -> None
         run = other.run_code("tools.who()")
         assert run.error is not None
         assert run.error.name == "ToolUnavailable"
+
+
+def test_a_sandbox_that_is_found_by_its_name_has_the_tools_of_who_finds_it(sandbox: Sandbox) -> None:
+    with Sandbox.get_or_create(
+        name=sandbox.name, engine="local", tools=[Tool("here", "", None, lambda: 7)]
+    ) as same:
+        assert same.id == sandbox.id
+        assert same.run_code("tools.here()").value == 7
+        assert same.create_context().run_code("await tools.here.aio()").value == 7
+        assert same.context("python").start_code("tools.here()").wait().value == 7
+        assert same.contexts()[0].run_code("tools.here()").value == 7
 
 
 def test_who_follows_without_the_key_hears_of_calls_and_answers_none(sandbox: Sandbox) -> None:
