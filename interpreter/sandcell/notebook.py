@@ -39,6 +39,13 @@ _INJECTED = "injected-parameters"
 _MAY_FAIL = "raises-exception"
 _SKIPPED = "skip-execution"
 _DEPTH = 20
+_FORMS = {  # of files in a language: extension and MIME type
+    "bash": (".sh", "text/x-sh"),
+    "javascript": (".js", "text/javascript"),
+    "python": (".py", "text/x-python"),
+    "r": (".r", "text/x-r-source"),
+    "typescript": (".ts", "text/x-typescript"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,8 +209,8 @@ def language_of(notebook: Notebook) -> str:
 
 def language_info(language: str) -> dict[str, Any]:
     """Return what a notebook says of its language, for tools that have no kernel to ask."""
-    known = {"python": {"file_extension": ".py", "mimetype": "text/x-python"}}
-    return {"name": language, **known.get(language, {})}
+    extension, mime = _FORMS.get(language, ("", ""))
+    return {"name": language} | ({"file_extension": extension, "mimetype": mime} if extension else {})
 
 
 # --- parameters, as papermill has them

@@ -1,13 +1,14 @@
 """What changed between two runs of a notebook, by what its cells show. Pure: notebooks as dicts in, changes out.
 
-Cells belong together by their code. Numbers of executions, times, tracebacks, ids and metadata are no change; nor is how
-the two streams of a cell were mixed, which is up to chance.
+Cells belong together by their code. Numbers of executions, times, tracebacks, ids and metadata are no change; nor is what is
+up to chance: how the two streams of a cell were mixed, and where in memory something lay ("at 0x7f...").
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import zip_longest
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from sandcell.notebook import Notebook
 
 __all__ = ["Change", "diff_notebooks"]
+
+_ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,10 +99,12 @@ def _shown_by(cell: _Cell | None) -> _ShownBy:
             case "stream":
                 name = str(output.get("name", "stdout"))
                 so_far = named.get(name, _Shown(name, {"": ""})).parts[""]
-                named[name] = _Shown(name, {"": so_far + _text_of(output.get("text", ""))})
+                named[name] = _Shown(
+                    name, {"": so_far + _without_addresses(_text_of(output.get("text", "")))}
+                )
             case "error":
                 said = f"{output.get('ename', '')}: {output.get('evalue', '')}"
-                named["error"] = _Shown("error", {"": said})
+                named["error"] = _Shown("error", {"": _without_addresses(said)})
             case "execute_result":
                 bundles.append(_Shown("result", _parts_of(output)))
             case _:
@@ -116,7 +121,11 @@ def _part_of(mime: str, value: object) -> str:
     if mime.startswith(("image/", "application/pdf")) and "svg" not in mime:
         digest = hashlib.sha256(text.encode()).hexdigest()[:12]
         return f"{len(text) * 3 // 4} bytes, {digest}"
-    return text
+    return _without_addresses(text)
+
+
+def _without_addresses(text: str) -> str:
+    return _ADDRESS.sub("at 0x...", text)
 
 
 def _text_of(value: object) -> str:

@@ -325,6 +325,27 @@ def test_a_context_s_history_is_a_notebook_that_runs_again(sandbox: Sandbox, tmp
     assert json.loads((tmp_path / "all.ipynb").read_text())["metadata"]["kernelspec"]["name"] == KERNEL_NAME
 
 
+def test_a_notebook_of_another_language_runs_and_comes_of_its_context(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    context = sandbox.create_context("typescript")
+    context.run_code("const x: number = 20; console.log('made')")
+    context.run_code("x + 1")
+    assert context.to_notebook(tmp_path / "history.ipynb") == 2
+    history = _read(tmp_path / "history.ipynb")
+    assert history.metadata.language_info.file_extension == ".ts"
+    history.cells.append(formats.v4.new_code_cell("%%shell\necho and bash"))
+    formats.write(history, tmp_path / "in.ipynb")
+    done = sandbox.run_notebook(tmp_path / "in.ipynb", tmp_path / "out.ipynb", fresh=True, check=True)
+    made, value, shell = done.cells
+    assert made.outputs[0]["text"] == "made\n"
+    assert (value.execution_count, value.outputs[0]["data"]["text/plain"]) == (2, "21")
+    assert (shell.execution_count, shell.outputs[0]["text"]) == (
+        None,
+        "and bash\n",
+    )  # Deno counts its own alone
+
+
 def test_a_run_that_goes_on_is_in_the_history_with_what_it_has_shown(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:

@@ -74,6 +74,24 @@ def test_how_streams_were_mixed_is_no_change() -> None:
     assert diff_notebooks(before, after) == []
 
 
+def test_where_in_memory_something_lay_is_no_change() -> None:
+    before, after = (
+        _notebook(
+            (
+                "1",
+                [
+                    _text(f"<x at 0x{at}>"),
+                    _result(text__plain=f"<function f at 0x{at}>"),
+                    _error(f"at 0x{at}"),
+                ],
+            )
+        )
+        for at in ("7f0124b9a490", "55ff")
+    )
+    assert diff_notebooks(before, after) == []
+    assert len(diff_notebooks(before, _notebook(("1", [_text("<y at 0x1>")])))) == 3
+
+
 def test_cells_belong_together_by_their_code() -> None:
     before = _notebook(("1", []), ("2", [_text("two")]), ("3", []))
     after = _notebook(("0", []), ("1", []), ("2", [_text("2")]))
