@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -11,11 +11,18 @@ if TYPE_CHECKING:
 __all__ = ["Clock"]
 
 
-class Clock:
-    """Calls `on_over` once, after `seconds` in which it was not held."""
+class Timing(Protocol):
+    """What is asked of a loop."""
 
-    def __init__(self, seconds: float, on_over: Callable[[], object]) -> None:
-        self._loop = asyncio.get_running_loop()
+    def time(self) -> float: ...
+    def call_later(self, delay: float, callback: Callable[[], object], /) -> asyncio.TimerHandle: ...
+
+
+class Clock:
+    """Calls `on_over` once, after `seconds` in which it was not held; `timing` is the running loop."""
+
+    def __init__(self, seconds: float, on_over: Callable[[], object], timing: Timing | None = None) -> None:
+        self._loop = timing or asyncio.get_running_loop()
         self._on_over = on_over
         self._left = seconds
         self._timer: asyncio.TimerHandle | None = None
