@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sandcell_kernel.actions import Answer, Perform, Submit, TakeTicket
 from sandcell_kernel.answers import Problem
+from sandcell_kernel.cell_output import CellOutput, PastOutputs
 from sandcell_kernel.cells import ContextCell, HelpCell, PythonCell, WrongCell
 from sandcell_kernel.requests import (
     INTERRUPTED,
@@ -55,6 +56,7 @@ class CellQueue:
         self._waiting: deque[Run] = deque()
         self._running: Run | None = None
         self._count = 0
+        self._past = PastOutputs()
 
     @property
     def running(self) -> Run | None:
@@ -64,6 +66,7 @@ class CellQueue:
 
     def add(self, run: Run) -> None:
         """Queue a cell; one too many is refused."""
+        run.shown = CellOutput(self._max_output)
         if len(self._waiting) < self._max_waiting:
             self._waiting.append(run)
         else:
@@ -103,11 +106,20 @@ class CellQueue:
             pass  # said already, with the first line and the count of the notebook
         else:
             run.wants_input |= kind == "input_request"
-            self._out.pass_on(channel, self._counted(run, message) if kind in _COUNTED else message)
+            self._pass_on(run, channel, self._counted(run, message) if kind in _COUNTED else message)
 
-    def end(self, run: Run, *, cause: Cause, reason: str, lost: bool, note: str) -> None:
+    def hear_late(self, key: RequestKey | None, channel: Channel, message: Message) -> None:
+        """Take output of a cell that has ended, as of a thread that still prints."""
+        shown = self._past.take(key, message)
+        if shown is not None:
+            self._out.pass_on(channel, shown)
+
+    def end(self, run: Run, *, cause: Cause, reason: str, lost: bool, note: str, whole: str) -> None:
         """End a cell whose kernel will say nothing more for it. See `Front.end_run`."""
         self._be_busy(run)
+        if run.shown.is_cut:
+            self._out.note(run.request, f"{run.shown.describe_rest()}{whole and f': {whole}'}")
+        self._past.add(run.request.key, run.shown)
         if note and not run.silent:
             self._out.note(run.request, note)
         if run.reply is not None:
@@ -170,6 +182,16 @@ class CellQueue:
             self._fail(run, problem)
 
     # --- inside
+
+    def _pass_on(self, run: Run, channel: Channel, message: Message) -> None:
+        was_cut = run.shown.is_cut
+        shown = run.shown.take(message) if channel == "iopub" else message
+        if shown is not None:
+            self._out.pass_on(channel, shown)
+        if run.shown.is_cut and not was_cut:
+            self._out.note(
+                run.request, "the cell has shown much: what follows is counted, and not shown here"
+            )
 
     def _start(self, run: Run) -> None:
         match run.where:

@@ -257,7 +257,7 @@ class Front:
         elif asked is not None:
             self._relays.hear(asked, channel, message)
         elif channel == "iopub" and message.msg_type != "status":
-            self._out.pass_on(channel, message)
+            self._cells.hear_late(parent, channel, message)
         if isinstance(asked, Relay):
             self._relays.settle(asked)
         return self._take()
@@ -280,20 +280,22 @@ class Front:
         reason: str,
         lost: bool,
         note: str = "",
+        whole: str = "",
         context_id: str | None = None,
     ) -> list[Action]:
         """End the cell that runs: its kernel will say nothing more for it.
 
         A reply that the kernel left unsaid is an error with `reason`: it died, or the cell never got its turn.
         `lost` says that the kernel is gone, and everything that waited for its answer with it. `note` is told on
-        stderr: that the cell found no earlier state, because somebody else's run had lost it.
+        stderr: that the cell found no earlier state, because somebody else's run had lost it. `whole` says where the
+        output is that was too much to be shown.
         """
         if lost:
             self._relays.lose(context_id, Problem(name=DIED, value=reason))
             self._comms.lose(context_id)
         run = self._cells.running
         if run is not None and run.request.key == RequestKey(msg_id, "execute_request"):
-            self._cells.end(run, cause=cause, reason=reason, lost=lost, note=note)
+            self._cells.end(run, cause=cause, reason=reason, lost=lost, note=note, whole=whole)
         return self._take()
 
     def expire(self, key: RequestKey) -> list[Action]:

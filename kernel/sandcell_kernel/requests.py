@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sandcell_kernel.answers import Problem, reply_type
+from sandcell_kernel.cell_output import CellOutput
 from sandcell_kernel.cells import Cell, read_cell
 from sandcell_kernel.editor import Suggestions
 from sandcell_kernel.plain import table_of, text_of
@@ -53,7 +54,8 @@ class Run:
     interrupted: bool = False
     started: bool = False  # work that was handed to the guest, or a cell that was handed to another context
     count: int = 0
-    output: ShellOutput = field(default_factory=lambda: ShellOutput(0))
+    output: ShellOutput = field(default_factory=lambda: ShellOutput(0))  # of work
+    shown: CellOutput = field(default_factory=lambda: CellOutput(0))  # of a kernel
 
 
 @dataclass(slots=True)

@@ -33,6 +33,7 @@ class FakeExecution:
     """A run that notes who interrupted it."""
 
     def __init__(self, request: Any) -> None:
+        self.id = "run_1"
         self.request = request
         self.interrupted_by: list[str] = []
         self.journal = Journal("e")

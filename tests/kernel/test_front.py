@@ -261,6 +261,17 @@ def test_content_that_is_no_json_is_answered() -> None:
     assert show(make_front().receive("shell", asked))[-1] == "iopub:status:idle"
 
 
+def test_output_of_a_kernel_beyond_the_bound_is_said_to_be_missing() -> None:
+    front, asked = make_front(max_shell_output=1000), execute("print('x' * 5000)")
+    front.receive("shell", asked)
+    first = say(front, asked, BUSY, ("iopub", "stream", {"name": "stdout", "text": "x" * 5000}))
+    assert "what follows is counted" in show(first)[-1]
+    assert say(front, asked, ("iopub", "stream", {"name": "stdout", "text": "more"})) == []
+    say(front, asked, reply(), IDLE)
+    told = front.end_run(asked.msg_id, cause="exited", reason="", lost=False, whole="look there")
+    assert "3.9 KiB more of output are not shown: look there" in show(told)[0]
+
+
 def test_late_output_is_passed_on_and_a_late_status_is_not() -> None:
     front, asked = make_front(), execute()
     front.receive("shell", asked)

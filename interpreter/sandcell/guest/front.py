@@ -158,6 +158,9 @@ class Front:
                 reason=ended.reason,
                 lost=ended.end.state == "lost",
                 note=_fresh_state_of(execution) if execution is not None else "",
+                whole=f"sandbox.execution({execution.id!r}) has its beginning and its end"
+                if execution
+                else "",
                 context_id=context_id,
             )
         )
