@@ -263,6 +263,40 @@ show()
 """
 
 
+FRAMES_AND_FIGURES = """
+import hypothesis.strategies as st, pandas as pd, polars as pl, matplotlib.pyplot as plt, warnings
+from hypothesis import HealthCheck, given, settings
+warnings.simplefilter("ignore")
+
+cells = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.datetimes() | st.lists(st.floats())
+quick = settings(max_examples=25, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+
+@given(st.lists(st.tuples(cells, cells), max_size=4), st.tuples(st.text() | st.integers(), st.text()), st.lists(st.floats(), min_size=4, max_size=4))
+@quick
+def show(rows, names, numbers):
+    display(pd.DataFrame(rows, columns=pd.Index(names) if rows else None))
+    display(pl.DataFrame({name: pl.Series([str(row[0]) for row in rows]) for name in map(str, names)}))
+    figure, ax = plt.subplots(figsize=(1, 1))
+    try:
+        ax.plot(numbers), ax.bar([1, 2, 3, 4], numbers), ax.scatter(numbers, numbers)
+        figure.savefig("drawn.png")
+    except Exception:
+        plt.close(figure)  # matplotlib's own refusal
+    else:
+        display(figure)
+
+show()
+"""
+
+
+def test_no_frame_and_no_figure_fails_a_cell(context: Context) -> None:
+    done = run(context, FRAMES_AND_FIGURES)
+    assert not any("sandcell" in result.metadata for result in done.results)
+    assert sum(result.data is not None for result in done.results) >= 50
+    assert sum(result.chart is not None for result in done.results) >= 5
+    json.dumps(done.to_dict(), allow_nan=False)
+
+
 def test_no_bundle_fails_a_cell(context: Context) -> None:
     done = run(context, BUNDLES)
     assert len(done.results) > 40

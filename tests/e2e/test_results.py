@@ -74,6 +74,12 @@ def test_a_display_is_updated_and_not_repeated(sandbox: Sandbox) -> None:
         "for i in range(5): update_display(f'step {i}', display_id='d')"
     )
     assert [result.text for result in run.results] == ["'step 4'"]
+    waited = sandbox.run_code(
+        "print('old'); display('old'); clear_output(wait=True); print('new'); display('new')"
+    )
+    assert (waited.stdout, [result.text for result in waited.results]) == ("new\n", ["'new'"])
+    kept = sandbox.run_code("display('old'); clear_output(wait=True)")
+    assert [result.text for result in kept.results] == ["'old'"]
 
 
 def test_a_language_that_is_none_is_refused(sandbox: Sandbox) -> None:

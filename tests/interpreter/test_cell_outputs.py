@@ -142,14 +142,18 @@ def test_what_was_left_out_and_a_state_that_was_lost_are_told() -> None:
 
 
 def test_nothing_of_ours_is_in_a_notebook() -> None:
-    data = {"text/plain": "t", "application/vnd.sandcell.data+json": {}, "application/vnd.plotly.v1+json": {}}
-    metadata = {"sandcell": {"spilled": {}}, "image/png": {"width": 1}}
+    data: dict[str, Any] = {
+        "text/plain": "t",
+        "application/vnd.sandcell.data+json": {},
+        "application/vnd.plotly.v1+json": {},
+    }
+    metadata: dict[str, Any] = {"sandcell": {"spilled": {}}, "image/png": {"width": 1}}
     cell = _cell(
         ResultAdded(data=data, metadata=metadata, display_id="d"),
         Truncated(stream="text/html", bytes=9, total_bytes=9, path="/x.html"),
     )
     shown, told = cell.outputs()
-    plain = {"text/plain": "t", "application/vnd.plotly.v1+json": {}}
+    plain: dict[str, Any] = {"text/plain": "t", "application/vnd.plotly.v1+json": {}}
     assert (shown["data"], shown["metadata"]) == (plain, {"image/png": {"width": 1}})
     assert told["text"] == "[sandcell] 9 bytes of text/html are left out: the whole is in /x.html\n"
     updated = _cell(
