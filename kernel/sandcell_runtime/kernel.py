@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import threading
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from ipykernel._version import __version__, version_info
@@ -143,7 +143,7 @@ class Kernel(Extras, IPythonKernel):
             with (
                 applied_cwd(extras.get("cwd")),
                 applied_env(extras.get("env") or {}),
-                self.host_tools.applied(extras["tools"]) if "tools" in extras else nullcontext(),
+                self.host_tools.applied(extras.get("tools")),
             ):
                 reply = await self._run_interruptible(running)
         except CwdRefused as problem:

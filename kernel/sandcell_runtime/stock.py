@@ -15,6 +15,7 @@ from traitlets import Type
 from sandcell_runtime.extras import VARIABLES, Extras, extras_of, is_errand
 from sandcell_runtime.limits import limit_memory
 from sandcell_runtime.scope import CwdRefused, applied_cwd, applied_env
+from sandcell_runtime.tools import HostTools
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,13 +31,21 @@ class StockKernel(Extras, IPythonKernel):
 
     control_msg_types = [*IPythonKernel.control_msg_types, VARIABLES]  # noqa: RUF012 -- as its base has it
 
+    def __init__(self, **kwargs: Any) -> None:
+        self.host_tools = HostTools()
+        super().__init__(**kwargs)
+
     async def execute_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
         extras = extras_of(parent["metadata"])
         try:
             if is_errand(extras):
                 reply = await self.do_errand(extras)
             else:
-                with applied_cwd(extras.get("cwd")), applied_env(extras.get("env") or {}):
+                with (
+                    applied_cwd(extras.get("cwd")),
+                    applied_env(extras.get("env") or {}),
+                    self.host_tools.applied(extras.get("tools")),
+                ):
                     await super().execute_request(stream, ident, parent)
                 return
         except CwdRefused as problem:

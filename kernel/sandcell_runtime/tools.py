@@ -43,8 +43,11 @@ class HostTools:
         return None if link is None else lambda: _set(self._mine, link)
 
     @contextmanager
-    def applied(self, told: dict[str, str]) -> Generator[None]:
-        """Have the tools that the guest told of, for one run: here, and in what it starts."""
+    def applied(self, told: dict[str, str] | None) -> Generator[None]:
+        """Have the tools that the guest told of, for one run: here, and in what it starts. None: it has none."""
+        if told is None:
+            yield
+            return
         module = self._module = self._module or _install(lambda: self.link)
         link = self._newest = module.Link(told["address"], told["secret"])
         token = self._mine.set(link)

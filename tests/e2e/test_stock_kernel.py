@@ -68,6 +68,10 @@ def python() -> Generator[str]:
         yield f"{folder}/bin/python"
 
 
+def double(number: int) -> int:
+    return number * 2
+
+
 def test_its_own_kernel_runs_and_info_says_what_is_missing(python: str) -> None:
     with Sandbox.create(engine="local", python=python) as sandbox:
         run = sandbox.run_code("import os, sys; print('a'); os.environ['X'], 6 * 7", env={"X": "of the run"})
@@ -77,6 +81,9 @@ def test_its_own_kernel_runs_and_info_says_what_is_missing(python: str) -> None:
         assert any(
             "older than 7" in warning and "no accounting" in warning for warning in sandbox.info().warnings
         )
+        ask = "(tools.double(21), await tools.double.aio(4))"
+        assert sandbox.run_code(ask, tools=[double]).text == "(42, 8)"
+        assert sandbox.run_code("tools.double(1)").error is not None
         context = sandbox.create_context()
         assert context.run_code("1/0").error is not None
         assert any("no accounting" in warning for warning in context.refresh().warnings)
