@@ -52,10 +52,15 @@ class Claim:
         return running
 
     def abandon(self) -> None:
-        """Take a new entry and its files back, or leave one that had run stopped; nothing of it may run any more."""
-        end_group(self.entry.group)
+        """Take a new entry and its files back, or leave one that had run stopped; nothing of it may run any more.
+
+        A new one whose control group cannot be removed yet, because what was in it is just ending, stays for the next
+        look at the table: nothing else knows of the group.
+        """
+        has_no_group = end_group(self.entry.group)
         if self._is_first:
-            remove_tree(self.entry.folder)
+            if has_no_group:
+                remove_tree(self.entry.folder)
         else:
             write_entry(replace(self.entry, record=replace(self.entry.record, status="stopped")))
 

@@ -12,13 +12,15 @@ import signal
 import sys
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from ipykernel._version import __version__, version_info
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.zmqshell import ZMQInteractiveShell
+from IPython.core.autocall import ZMQExitAutocall
 from IPython.core.error import StdinNotImplementedError
-from traitlets import Type
+from IPython.core.inputtransformer2 import leading_empty_lines
+from traitlets import Type, default
 
 from sandcell_runtime.c_stdout import CStdout
 from sandcell_runtime.displays import BundleFormatter, DisplayHook, DisplayPublisher, Wishes
@@ -40,13 +42,42 @@ __all__ = ["Kernel"]
 if version_info < (7,):
     raise ImportError(f"ipykernel {__version__} is older than 7")
 
+_FIRST = ("%%", ">>>", "In [")
 _PUBLISHED_S = 5.0  # what publishing may take where the reader is slow
 NOBODY_TO_ASK = "this run takes no input; pass on_input=..., or allow_stdin in a Jupyter request"
+
+
+def drop_empty_lines(lines: list[str]) -> list[str]:
+    """Drop empty lines in front of what IPython has to find in the first line, a cell magic or a prompt.
+
+    IPython's own drops them always, and then each error names a line that is not the one it is in.
+    """
+    rest = leading_empty_lines(lines)
+    return rest if rest and rest[0].lstrip().startswith(_FIRST) else lines
+
+
+class Exit(ZMQExitAutocall):
+    """`exit` and `quit` as Python has them, and bare as IPython has: the code stops there, with a status.
+
+    IPython's own would let the code go on, take a status for something else, and end the interpreter behind it.
+    """
+
+    def __call__(self, code: object = None) -> NoReturn:
+        raise SystemExit(code)
 
 
 class Shell(ZMQInteractiveShell):
     displayhook_class = Type(DisplayHook)
     display_pub_class = Type(DisplayPublisher)
+
+    @default("exiter")
+    def _default_exiter(self) -> Exit:
+        return Exit(self)
+
+    def init_builtins(self) -> None:
+        super().init_builtins()
+        for name in ("exit", "quit"):  # IPython hides Python's own from modules
+            self.builtin_trap.auto_builtins[name] = self.exiter
 
     def init_display_formatter(self) -> None:
         self.display_formatter = self._bundles = BundleFormatter(parent=self)
@@ -58,6 +89,11 @@ class Shell(ZMQInteractiveShell):
         # Before the inline backend registers what shows the figures of a cell, and after it was called.
         self.events.register("post_execute", self._end_code)
         self.events.register("post_run_cell", self._show_rest)
+
+    def init_instance_attrs(self) -> None:
+        super().init_instance_attrs()
+        cleanups = self.input_transformer_manager.cleanup_transforms
+        cleanups[cleanups.index(leading_empty_lines)] = drop_empty_lines
 
     def _end_code(self) -> None:
         self._bundles.end_code()

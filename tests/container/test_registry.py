@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import subprocess
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from sandcell_container.cgroup import ControlGroup
 from sandcell_container.errors import Conflict, ErrorCode, InvalidRequest, Unavailable
 from sandcell_container.os_process import OsProcess
 from sandcell_container.registry import Claim, Registry
@@ -177,6 +179,26 @@ def test_an_abandoned_claim_leaves_nothing(registry: Registry) -> None:
     made.abandon()
     made.close()
     assert [path.name for path in made.entry.folder.parent.iterdir()] == ["table.lock"]
+
+
+def test_an_abandoned_claim_stays_as_long_as_its_control_group_does(
+    registry: Registry, tmp_path: Path
+) -> None:
+    group = tmp_path / "group"
+    group.mkdir()
+    made = registry.claim(spec("a"), engine="local")
+    made.plan(ControlGroup(version=2, folders={"memory": str(group)}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sandcell_container.cgroup.os.rmdir", _refuse)
+        made.abandon()
+    made.close()
+    assert registry.entries() == []
+    assert not group.exists()
+    assert [path.name for path in made.entry.folder.parent.iterdir()] == ["table.lock"]
+
+
+def _refuse(_path: str) -> None:
+    raise OSError(errno.EBUSY, "in use")
 
 
 def test_rubbish_is_taken_away(registry: Registry, tmp_path: Path) -> None:

@@ -136,6 +136,12 @@ def test_code_of_the_command_line_has_no_file(shell: Shell) -> None:
     assert (done.returncode, done.stdout) == (0, b"['-c'] False False\n")
 
 
+def test_input_behind_the_end_of_standard_input_is_an_error(shell: Shell) -> None:
+    done = shell("run", "-c", "print([input()]); input()", stdin=b"\n")
+    assert (done.returncode, done.stdout) == (1, b"['']\n")
+    assert b"EOFError" in done.stderr
+
+
 def test_run_answers_input_from_standard_input(shell: Shell) -> None:
     done = shell("run", "-c", "print('hello', input('name? '))", stdin=b"Ada\n")
     assert (done.returncode, done.stdout) == (0, b"name? hello Ada\n")

@@ -72,6 +72,14 @@ def test_logs_have_a_tail_and_times(shell: Shell) -> None:
     assert said(shell("follow", "--tail", "1", "long"))[:2] == (0, b"half")
 
 
+def test_logs_end_where_a_process_writes_on(shell: Shell) -> None:
+    start(shell, "--id", "flood", "yes")
+    for more in ([], ["--tail", "2"]):
+        done = shell("logs", *more, "flood")
+        assert (done.returncode, set(done.stdout.split())) == (0, {b"y"})
+    assert shell("kill", "flood").returncode == 0
+
+
 def test_logs_follow_what_comes_and_an_interrupt_leaves_it_running(shell: Shell) -> None:
     start(shell, "--id", "slow", "echo first; sleep 50")
     following = shell.start("logs", "-f", "slow")

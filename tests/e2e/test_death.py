@@ -107,8 +107,8 @@ def test_children_of_a_dead_interpreter_are_ended(sandbox: Sandbox, context: Con
     assert left.ok
 
 
-def test_exit_ends_the_interpreter_and_lets_others_go_on(context: Context) -> None:
-    leaving = context.start_code("kept = 1; input(); exit()")
+def test_a_farewell_ends_the_interpreter_and_lets_others_go_on(context: Context) -> None:
+    leaving = context.start_code("kept = 1; input(); get_ipython().ask_exit()")
     following = context.start_code("'kept' in globals()")
     until_question(leaving)
     leaving.send_input("")
@@ -122,6 +122,24 @@ def test_sys_exit_is_an_error_that_costs_nothing(context: Context) -> None:
     run = context.run_code("import sys; kept = 1; sys.exit(4)")
     assert run.error is not None
     assert (run.error.name, run.error.value, run.end.state) == ("SystemExit", "4", "kept")
+    assert context.run_code("kept").value == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "value"),
+    [
+        ("exit", "None"),
+        ("exit(3)", "3"),
+        ("if True:\n    quit(4)\nkept = 2", "4"),
+        ("def leave():\n    exit()\nleave()\nkept = 2", "None"),
+        ("import builtins; builtins.exit('why')", "why"),
+    ],
+)
+def test_exit_and_quit_stop_as_sys_exit_does(context: Context, code: str, value: str) -> None:
+    context.run_code("kept = 1")
+    run = context.run_code(code)
+    assert run.error is not None
+    assert (run.error.name, run.error.value, run.end.state) == ("SystemExit", value, "kept")
     assert context.run_code("kept").value == 1
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Http:
     def __init__(self, sandbox: Sandbox) -> None:
         record = the_host().find(sandbox.id).record
-        self._headers = {"Authorization": f"Bearer {record.token}", "Content-Type": EXEC_TYPE}
+        self.headers = {"Authorization": f"Bearer {record.token}", "Content-Type": EXEC_TYPE}
         self.connection = HTTPConnection("sandbox", timeout=20)
         self.connection.sock = socket.socket(socket.AF_UNIX)
         self.connection.sock.settimeout(20)
@@ -31,7 +31,7 @@ class Http:
     def send(self, body: bytes | Iterable[bytes]) -> HTTPResponse:
         """Send a body, by its length or in chunks, and return the answer when its head is there."""
         chunked = not isinstance(body, bytes)
-        self.connection.request("POST", "/v1/exec", body, self._headers, encode_chunked=chunked)
+        self.connection.request("POST", "/v1/exec", body, self.headers, encode_chunked=chunked)
         return self.connection.getresponse()
 
 
@@ -97,3 +97,18 @@ def test_a_repeated_command_is_the_same_whatever_is_behind_its_json(http: Http) 
     first = output_of(http.send(before(command="cat", id="exe-fed") + b"first"))
     assert first == b"first"
     assert output_of(http.send(before(command="cat", id="exe-fed") + b"second")) == b"first"
+
+
+def test_a_command_ends_whose_client_goes_as_soon_as_it_has_asked(sandbox: Sandbox) -> None:
+    """Before the guest has begun to serve it: then there was nothing yet that could be broken off."""
+    for _ in range(3):
+        made = Http(sandbox)
+        made.connection.putrequest("POST", "/v1/exec")
+        for name, value in made.headers.items():
+            made.connection.putheader(name, value)
+        made.connection.putheader("Content-Length", "5000000")
+        made.connection.endheaders()
+        made.connection.send(before(command="cat >/dev/null; sleep 1000") + b"x")
+        made.connection.close()
+    left = sandbox.exec("while pgrep -x cat > /dev/null; do sleep 0.02; done", timeout=20)
+    assert left.ok

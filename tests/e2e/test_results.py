@@ -35,6 +35,30 @@ def test_the_line_of_an_error_is_that_of_the_code_as_it_was_sent(sandbox: Sandbo
 
 
 @pytest.mark.parametrize(
+    ("code", "line"),
+    [
+        ("\n\n1/0", 3),
+        ("  \n\t\n1/0", 3),
+        ("\n\nx = = 1", 3),
+        ("# c\n\n1/0", 3),
+        ("\ndef f():\n  1/0\nf()", 3),
+    ],
+)
+def test_empty_lines_in_front_count(sandbox: Sandbox, code: str, line: int) -> None:
+    run = sandbox.run_code(code)
+    assert run.error is not None
+    assert run.error.line == line
+
+
+@pytest.mark.parametrize(
+    ("code", "stdout"), [("\n\n%%capture found\nprint(1)", ""), ("\n\n>>> print(1)\n", "1\n")]
+)
+def test_empty_lines_hide_no_magic_and_no_prompt(sandbox: Sandbox, code: str, stdout: str) -> None:
+    run = sandbox.run_code(code)
+    assert (run.ok, run.stdout) == (True, stdout)
+
+
+@pytest.mark.parametrize(
     ("code", "text", "value"),
     [
         ("[object]", "[object]", None),

@@ -84,6 +84,7 @@ def test_calls_end_when_a_process_of_the_sandbox_is_killed(doomed: Sandbox, whom
         each.join()
         assert each.problem is not None
         assert each.problem.code is ErrorCode.SANDBOX_GONE
+        assert each is download or each.problem.details["admitted"] is True  # what was begun took effect
     assert doomed.status == "removed"
     with pytest.raises(SandcellError) as caught:
         doomed.exec("true")

@@ -45,6 +45,7 @@ _SUFFIXES = {
     ".bash": "bash",
     ".r": "r",
 }
+_END_OF_INPUT = "\x04"  # what a front end of Jupyter's sends for ^D
 _TIMED_OUT = 124  # as timeout(1) has it
 _INTERRUPTED = 130
 
@@ -118,9 +119,10 @@ def _after_hush(place: Place, function: Any) -> Any:
 
 
 def _ask(prompt: str, *_: object) -> str:
-    """Answer `input()` from standard input; at its end the code gets an empty line."""
+    """Answer `input()` from standard input; at its end the code is told that it is: Python raises EOFError."""
     write_stdout(prompt)
-    return sys.stdin.readline().rstrip("\n")
+    line = sys.stdin.readline()
+    return line.removesuffix("\n") if line else _END_OF_INPUT
 
 
 def _tell_failure(result: RunResult) -> None:

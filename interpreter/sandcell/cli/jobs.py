@@ -22,13 +22,14 @@ from sandcell.client.process_options import page_query
 from sandcell.client.protocol import Request, path_of
 from sandcell_container.end import CommandEnd
 from sandcell_container.errors import ErrorCode, SandcellError, error
-from sandcell_container.frames import Kind
+from sandcell_container.frames import Cursor, Kind
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Generator, Iterable
+    from collections.abc import Callable, Generator, Iterable
 
     from sandcell.api import ProcessInfo
+    from sandcell.client.blocking.pages import EntryPage
     from sandcell.client.blocking.process import Process
     from sandcell.client.blocking.transport import Transport
     from sandcell.config import Config
@@ -144,20 +145,37 @@ def _entries_of(options: argparse.Namespace, config: Config, *, follow: bool) ->
 def _read(transport: Transport, options: argparse.Namespace, *, follow: bool) -> Generator[Entry]:
     """Yield what was written, from the last lines on where so many are asked for; with `follow` also what comes."""
     path = path_of("processes", options.id, "events")
-    cursor: str | None = None
-    tail: int | None = options.tail
-    while tail is not None or not follow:
+
+    def page(cursor: str | None, tail: int | None = None) -> EntryPage:
         query = page_query(cursor, limit=None, stream=options.stream, tail=tail)
-        page = fetch_page(transport, Request(method="GET", path=path, query=query))
-        yield from page.entries
-        if page.is_done or (cursor == page.cursor and not follow):
+        return fetch_page(transport, Request(method="GET", path=path, query=query))
+
+    cursor: str | None = None
+    if options.tail is not None:
+        last = page(None, options.tail)
+        yield from last.entries
+        if last.is_done or not follow:
             return
-        cursor, tail = page.cursor, None
+        cursor = last.cursor
+    elif not follow:
+        yield from _written_by_now(page)
+        return
     asked = {"cursor": cursor, "stream": options.stream}
     request = Request(method="GET", path=path, query={name: text for name, text in asked.items() if text})
     with closing(Follower(transport, request, request).entries()) as found:
         for followed in found:
             yield followed.entry
+
+
+def _written_by_now(page: Callable[[str | None, int | None], EntryPage]) -> Generator[Entry]:
+    """Yield the entries there are when the first is asked for, page by page: who writes on is not run after."""
+    last = page(None, 0)
+    end, at, cursor = Cursor.parse(last.cursor, epoch=last.epoch).seq, 0, None
+    while at < end:
+        found = page(cursor, None)
+        yield from (each for each in found.entries if each.seq <= end or each.kind == Kind.GAP)
+        cursor = found.cursor
+        at = Cursor.parse(cursor, epoch=found.epoch).seq
 
 
 def _write(entries: Iterable[Entry], options: argparse.Namespace) -> CommandEnd | None:

@@ -52,7 +52,8 @@ class Request:
 
     `streamed`: its body follows in chunks. `patience`: seconds until the head of its answer has to be there;
     None is what the transport gives everybody. A stream's head comes at once, whatever it waits for. `wakes`: a stopped
-    sandbox is started for it.
+    sandbox is started for it. `admitted`: what is said of the work that it is for, where it does not arrive: a reader of
+    what a run does may come too late for the guest, and the run was taken all the same.
     """
 
     method: str
@@ -66,6 +67,7 @@ class Request:
     repeatable: bool = True
     patience: float | None = None
     wakes: bool = True
+    admitted: Admitted = False
 
     @property
     def target(self) -> str:

@@ -177,8 +177,10 @@ class ApiHandler(RequestHandler):
         return self.request.headers.get(INSIDE, "")
 
     def cancel_when_client_goes(self) -> None:
-        """From now on a client that closes the connection cancels this handler's method."""
+        """From now on a client that closes the connection cancels this handler's method; so does one that has already."""
         self._task = asyncio.current_task()
+        if self._client_gone and self._task is not None:
+            self._task.cancel()
 
     @contextmanager
     def while_client_waits(self) -> Generator[None]:

@@ -274,7 +274,7 @@ def _events_of(run_id: str, offer: Offer | None, *, cursor: str | None = None) -
     query = {} if cursor is None else {"cursor": cursor}
     if offer is not None:
         query["tools"] = offer.key
-    return Request(method="GET", path=path_of("executions", run_id, "events"), query=query)
+    return Request(method="GET", path=path_of("executions", run_id, "events"), query=query, admitted=True)
 
 
 def _asking(run_id: str, verb: str, body: bytes = b"") -> Request:

@@ -40,7 +40,7 @@ class AsyncFollower:
         self.deadline: float | None = None
         self._transport = transport
         self._first = first
-        self._again = None if again is None else replace(again, wakes=False)
+        self._again = None if again is None else replace(again, wakes=False, admitted=True)
 
     @property
     def is_late(self) -> bool:

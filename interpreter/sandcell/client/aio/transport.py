@@ -103,12 +103,12 @@ class AsyncTransport:
             SandcellError: the one that the guest answered; SANDBOX_GONE when nothing listens there any more;
                 UNREACHABLE when it does not answer in time, with `details.admitted`.
         """
-        admitted: Admitted = False
+        admitted = request.admitted
         why = ""
         if request.wakes and self.waker is not None and not self.waker.is_holding:
             await self.waker.wake()
         for _ in range(_TRIES):
-            connection = await self._take(admitted, wakes=request.wakes and admitted is False)
+            connection = await self._take(admitted, wakes=request.wakes and admitted == request.admitted)
             try:
                 head = await self._begin(connection, request, chunks, deadline)
             except TimeoutError as problem:
@@ -128,7 +128,7 @@ class AsyncTransport:
                 try:
                     return await self.accept(AsyncAnswer(self, connection, head))
                 except Gone as ending:
-                    wakes = request.wakes and chunks is None and admitted is False
+                    wakes = request.wakes and chunks is None and admitted == request.admitted
                     await self._outlive(ending, admitted, wakes=wakes)
         raise await self.missed(why, admitted=admitted)
 

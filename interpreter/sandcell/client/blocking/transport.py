@@ -104,12 +104,12 @@ class Transport:
             SandcellError: the one that the guest answered; SANDBOX_GONE when nothing listens there any more;
                 UNREACHABLE when it does not answer in time, with `details.admitted`.
         """
-        admitted: Admitted = False
+        admitted = request.admitted
         why = ""
         if request.wakes and self.waker is not None and not self.waker.is_holding:
             self.waker.wake()
         for _ in range(_TRIES):
-            connection = self._take(admitted, wakes=request.wakes and admitted is False)
+            connection = self._take(admitted, wakes=request.wakes and admitted == request.admitted)
             try:
                 head = self._begin(connection, request, chunks, deadline)
             except TimeoutError as problem:
@@ -129,7 +129,7 @@ class Transport:
                 try:
                     return self.accept(Answer(self, connection, head))
                 except Gone as ending:
-                    wakes = request.wakes and chunks is None and admitted is False
+                    wakes = request.wakes and chunks is None and admitted == request.admitted
                     self._outlive(ending, admitted, wakes=wakes)
         raise self.missed(why, admitted=admitted)
 
