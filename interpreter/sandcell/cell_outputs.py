@@ -12,6 +12,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from sandcell.content import size_of
 from sandcell.events import (
     Ended,
     ErrorRaised,
@@ -39,6 +40,10 @@ _Displays = dict[str, list[Output]]
 _MAX_STREAM = (
     8 * 2**20
 )  # characters of one output of text; of more, head and tail are kept with a note between
+_MOST_SHOWN = (
+    512 * 2**20
+)  # of a whole notebook: what user code shows must not choose the memory of its caller
+_OUTPUT_COST = 500
 _OURS = "application/vnd.sandcell."
 _LATE = "its time was over"
 _ENDS = {
@@ -48,20 +53,36 @@ _ENDS = {
 
 
 class NotebookOutputs:
-    """The outputs of a notebook. `cell` begins those of one more run."""
+    """The outputs of a notebook, at most `most` bytes of them, about. `cell` begins those of one more run."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, most: int = _MOST_SHOWN) -> None:
         self._displays: _Displays = {}
+        self._room = _Room(most)
 
     def cell(self) -> CellOutputs:
-        return CellOutputs(self._displays)
+        return CellOutputs(self._displays, self._room)
+
+
+class _Room:
+    """What all outputs together may still take in memory, in bytes, about."""
+
+    def __init__(self, most: int) -> None:
+        self.left = most
+
+    def take(self, size: int) -> bool:
+        if size > self.left:
+            return False
+        self.left -= size
+        return True
 
 
 class CellOutputs:
     """The outputs of one cell. `error` is what it ended in, `started` and `ended` its events of that kind."""
 
-    def __init__(self, displays: _Displays) -> None:
+    def __init__(self, displays: _Displays, room: _Room) -> None:
         self._displays = displays
+        self._room = room
+        self._left_out = 0
         self._items: list[Output | _Text] = []
         self._clear_next = False
         self.started: Started | None = None
@@ -119,7 +140,11 @@ class CellOutputs:
 
     def outputs(self) -> list[Output]:
         """Return the outputs as they stand."""
-        return [item.output() if isinstance(item, _Text) else item for item in self._items]
+        shown = [item.output() if isinstance(item, _Text) else item for item in self._items]
+        if self._left_out:
+            told = f"[sandcell] {self._left_out} bytes are left out: the notebook is full\n"
+            shown.append({"output_type": "stream", "name": "stderr", "text": told})
+        return shown
 
     def _start(self, event: Started) -> None:
         self.started = event
@@ -142,9 +167,15 @@ class CellOutputs:
         self._clear_if_asked()
         last = self._items[-1] if self._items else None
         if not isinstance(last, _Text) or last.name != name:
+            if not self._room.take(_OUTPUT_COST):
+                self._left_out += len(text)
+                return
             last = _Text(name)
             self._items.append(last)
-        last.write(text)
+        if self._room.take(last.growth(text)):
+            last.write(text)
+        else:
+            self._left_out += len(text)
 
     def _display(self, event: ResultAdded) -> None:
         output: Output = {
@@ -154,13 +185,21 @@ class CellOutputs:
         if event.is_main:
             output["execution_count"] = self.execution_count
         self._update(event.display_id, event)
+        self._clear_if_asked()
+        if not self._room.take(_size_of(output)):
+            self._left_out += _size_of(output)
+            return
         self._append(output)
         if event.display_id is not None:
             self._displays.setdefault(event.display_id, []).append(output)
 
     def _update(self, display_id: str | None, shown: ResultAdded | ResultUpdated) -> None:
         for output in self._displays.get(display_id or "", ()):
-            output.update(_plain(shown))
+            news = _plain(shown)
+            if self._room.take(_size_of(news) - _size_of(output)):
+                output.update(news)
+            else:
+                self._left_out += _size_of(news)
 
     def _append(self, output: Output) -> None:
         self._clear_if_asked()
@@ -175,6 +214,9 @@ class CellOutputs:
         cleared = {id(item) for item in self._items}
         for display_id, outputs in list(self._displays.items()):
             self._displays[display_id] = [each for each in outputs if id(each) not in cleared]
+        self._room.left += sum(
+            item.size if isinstance(item, _Text) else _size_of(item) for item in self._items
+        )
         self._items.clear()
 
 
@@ -187,14 +229,25 @@ def _plain(shown: ResultAdded | ResultUpdated) -> Output:
     }
 
 
+def _size_of(output: Output) -> int:
+    """Return what an output takes in memory, about."""
+    return _OUTPUT_COST + sum(size_of(part) for part in output.get("data", {}).values())
+
+
 class _Text:
-    """An output of text, as a terminal would show it."""
+    """An output of text, as a terminal would show it. `size` is what it takes in memory, about."""
 
     def __init__(self, name: Literal["stdout", "stderr"]) -> None:
         self.name = name
+        self.size = _OUTPUT_COST
         self._screen = Screen(_MAX_STREAM)
 
+    def growth(self, text: str) -> int:
+        """Return by how much `text` would make it larger."""
+        return min(len(text), max(_MAX_STREAM + _OUTPUT_COST - self.size, 0))
+
     def write(self, text: str) -> None:
+        self.size += self.growth(text)
         self._screen.write(text)
 
     def output(self) -> Output:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+
+import msgspec
 
 from sandcell.api import ToolState
 from sandcell.events import (
@@ -31,9 +33,14 @@ from sandcell_container.end import End, Truncation
 from sandcell_container.errors import ErrorCode, error
 from sandcell_container.errors import Failed as FailedError
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 __all__ = ["ExecutionError", "LogEntry", "Result", "RunBuilder", "RunResult", "ToolCall"]
 
 _Kind = TypeVar("_Kind")
+
+_RESULT_COST = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,13 +206,25 @@ class RunResult:
 
 
 class RunBuilder:
-    """Folds the events of one run, in order, into its result. `max_text` bounds each text in characters."""
+    """Folds the events of one run, in order, into its result. `max_text` bounds each text in characters, `max_shown` all
+    results together: what user code shows must not choose the memory of its caller."""
 
-    def __init__(self, run_id: str, context_id: str, origin: str, *, max_text: int = 8 * 2**20) -> None:
+    def __init__(
+        self,
+        run_id: str,
+        context_id: str,
+        origin: str,
+        *,
+        max_text: int = 8 * 2**20,
+        max_shown: int = 512 * 2**20,
+    ) -> None:
         self._id = run_id
         self._context_id = context_id
         self._origin = origin
         self._max_text = max_text
+        self._max_shown = max_shown
+        self._shown = 0
+        self._latest: Result | None = None
         self._started: Started | None = None
         self._ended: Ended | None = None
         self._clear_next = False
@@ -229,7 +248,7 @@ class RunBuilder:
                 self._print("stderr", event)
             case ResultAdded():
                 self._clear_if_asked()
-                self._results.append(_result_of(event))
+                self._show(event)
             case ResultUpdated():
                 self._update(event)
             case OutputCleared():
@@ -261,7 +280,7 @@ class RunBuilder:
         """Return the result that `event`, the last one added, has brought or changed; None where it has none."""
         match event:
             case ResultAdded():
-                return self._results[-1]
+                return self._latest
             case ResultUpdated():
                 return next((r for r in reversed(self._results) if r.display_id == event.display_id), None)
             case _:
@@ -306,7 +325,9 @@ class RunBuilder:
 
     def _update(self, event: ResultUpdated) -> None:
         for at, result in enumerate(self._results):
-            if event.display_id is not None and result.display_id == event.display_id:
+            if event.display_id is None or result.display_id != event.display_id:
+                continue
+            if self._has_room(_cost_of(event.data) - _cost_of(result.mime)):
                 self._results[at] = Result.of_display(
                     event.data, event.metadata, display_id=event.display_id, is_main=result.is_main
                 )
@@ -324,6 +345,19 @@ class RunBuilder:
             duration=event.duration,
         )
 
+    def _show(self, event: ResultAdded) -> None:
+        self._latest = _result_of(event) if self._has_room(_cost_of(event.data)) else None
+        if self._latest is not None:
+            self._results.append(self._latest)
+
+    def _has_room(self, size: int) -> bool:
+        """Take room for something shown; whether there is any is told in the result."""
+        if self._shown + size > self._max_shown:
+            self._note("results", size, 0, size, None)
+            return False
+        self._shown += size
+        return True
+
     def _clear_if_asked(self) -> None:
         if self._clear_next:
             self._clear_next = False
@@ -332,6 +366,7 @@ class RunBuilder:
     def _clear(self) -> None:
         self._screens = self._blank()
         self._results.clear()
+        self._shown = 0
         self.error = None
 
     def _blank(self) -> dict[str, Screen]:
@@ -351,6 +386,14 @@ class RunBuilder:
             total_bytes=before.total_bytes + total,
             path=path or before.path,
         )
+
+
+def _cost_of(data: Mapping[str, Any]) -> int:
+    """Return what a bundle takes in memory, about; what is JSON takes several times what it is as text."""
+    parts = data.values()
+    return _RESULT_COST + sum(
+        len(p) if isinstance(p, str) else 4 * len(msgspec.json.encode(p)) for p in parts
+    )
 
 
 class _Logs:

@@ -162,6 +162,31 @@ def test_nothing_of_ours_is_in_a_notebook() -> None:
     assert updated.outputs()[0]["data"] == plain
 
 
+def test_a_notebook_that_is_full_takes_no_more_and_says_so() -> None:
+    notebook = NotebookOutputs(most=5000)
+    first = _cell(_shown(2000 * "x", "d"), *(Stdout(text=100 * "y") for _ in range(50)), of=notebook)
+    second = _cell(
+        _shown(2000 * "x"), ResultUpdated(data={"text/plain": 4000 * "z"}, display_id="d"), of=notebook
+    )
+    assert _texts(first)[0] == 2000 * "x"
+    assert len(_texts(first)[1]) == 2000
+    assert _texts(first)[2] == "[sandcell] 3000 bytes are left out: the notebook is full\n"
+    assert _texts(second) == ["[sandcell] 7000 bytes are left out: the notebook is full\n"]
+    first.add(OutputCleared())
+    assert _texts(_cell(_shown(2000 * "x"), of=notebook)) == [2000 * "x"]
+
+
+def test_what_is_shown_again_and_again_in_one_place_fills_no_notebook() -> None:
+    notebook = NotebookOutputs(most=5000)
+    cell = _cell(_shown("0", "d"), of=notebook)
+    for number in range(100):
+        cell.add(ResultUpdated(data={"text/plain": f"{number}" + 2000 * "x"}, display_id="d"))
+        cell.add(Stdout(text=f"{number}\n"))
+        cell.add(OutputCleared(wait=True))
+        cell.add(_shown(2000 * "x", "d"))
+    assert _texts(cell) == [2000 * "x"]
+
+
 def test_output_that_comes_late_is_the_cell_s() -> None:
     cell = _cell(Stdout(text="in time, "), _ended(), Stdout(text="late", late=True))
     assert _texts(cell) == ["in time, late"]

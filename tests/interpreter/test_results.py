@@ -51,6 +51,23 @@ def ended_by(cause: Cause, **more: Any) -> Ended:
 # --- the run
 
 
+def test_results_beyond_their_bound_are_counted_and_not_kept() -> None:
+    builder = RunBuilder("run_1", "python", "sdk", max_shown=3000)
+    kept = ResultAdded(data={"text/plain": 2000 * "x"}, display_id="d")
+    dropped = ResultAdded(data={"application/json": [1] * 900})
+    builder.add(kept)
+    assert builder.last_result(kept) is not None
+    builder.add(dropped)
+    assert builder.last_result(dropped) is None
+    builder.add(ResultUpdated(data={"text/plain": 5000 * "y"}, display_id="d"))
+    builder.add(OutputCleared())
+    builder.add(kept)
+    builder.add(OK)
+    run = builder.result()
+    assert [result.text for result in run.results] == [2000 * "x"]
+    assert run.truncated["results"].bytes > 8000
+
+
 def test_a_run_holds_what_its_events_told() -> None:
     run = build(
         Stdout(text="out\n", time=1.0),

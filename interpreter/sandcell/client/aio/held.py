@@ -64,8 +64,8 @@ class AsyncHeld:
         `name` and `reuse`: a taken name is EXISTS, or with `reuse` the sandbox that has it, started where it is
         stopped. `engine`: "auto", "docker", "podman", "local" or "process". `cpus` in cores, `memory` and `disk` as
         "512MiB" or bytes, `pids`; one that cannot be applied is in `info().warnings`, an error with `strict`. `env` for
-        all user code. `secrets`: the same, and masked in all that is shown. `mounts`: folders of this machine, "SOURCE:TARGET", read-only unless ":rw" follows. `publish`:
-        ports on the loopback, 8000 or "8080:80". `read_only`: user code writes to memory alone, in `/workspace`, its
+        all user code; `secrets`: the same, and masked in all that is shown. `mounts`: folders of this machine,
+        "SOURCE:TARGET", read-only unless ":rw" follows. `publish`: ports on the loopback, 8000 or "8080:80". `read_only`: user code writes to memory alone, in `/workspace`, its
         home and `/tmp`. `dns`, `hostname`, and `runtime`, what runs a container. What an engine cannot do it refuses.
         `packages` of Python, `apt` packages of Debian and a `preset` ("node", "build", "data", "full") are put into an
         image (engine `local`: an environment, without `apt`) of their own, built once for all who ask for the same.
