@@ -216,3 +216,31 @@ def test_two_notebooks_and_an_agent_share_a_sandbox(window: Window, browser: Bro
         other.photograph("two-notebooks")
         window.lab.end_kernels()
         assert agent.run_code("6 * 7").value == 42
+
+
+def test_the_debugger_stops_at_a_line_and_shows_variables(window: Window) -> None:
+    window.lab.write(
+        "debug.ipynb",
+        ["total = 0\nfor step in range(3):\n    total += step\nprint('sum', total)"],
+        kernel=KERNEL_NAME,
+    )
+    notebook = window.open("debug.ipynb")
+    window.page.locator(".jp-DebuggerBugButton").click()
+    panel = window.page.locator(".jp-DebuggerSidebar")
+    expect(panel).to_be_visible()
+    gutter = (
+        notebook.cell(0).locator(".cm-breakpoint-gutter .cm-gutterElement").nth(3)
+    )  # the first holds the width
+    gutter.click()
+    expect(panel.locator(".jp-DebuggerBreakpoint")).to_have_count(1)
+    notebook.run(0)
+    expect(panel.locator(".jp-DebuggerCallstackFrame")).to_contain_text("3")
+    expect(panel.locator(".jp-DebuggerVariables")).to_contain_text("total")
+    window.photograph("debugger-stopped")
+    panel.get_by_title("Next").click()
+    expect(panel.locator(".jp-DebuggerCallstackFrame")).to_contain_text("2")
+    gutter.click()
+    expect(panel.locator(".jp-DebuggerBreakpoint")).to_have_count(0)
+    panel.get_by_title("Continue").click()
+    notebook.expect_output(0, "sum 3")
+    window.photograph("debugger-gone-on")
