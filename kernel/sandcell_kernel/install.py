@@ -17,7 +17,7 @@ from jupyter_client.kernelspec import KernelSpecManager
 
 from sandcell_container.errors import ErrorCode, error
 
-__all__ = ["KERNEL_NAME", "LANGUAGES", "KernelPlan", "install_kernelspec", "kernelspec"]
+__all__ = ["KERNEL_NAME", "LANGUAGES", "KernelPlan", "install_kernelspec"]
 
 KERNEL_NAME = "sandcell-python"
 LANGUAGES = {
@@ -80,11 +80,6 @@ class KernelPlan:
         if self.name is not None and not _NAME.fullmatch(self.name):
             hint = "ASCII letters, digits and . _ -"
             raise error(ErrorCode.INVALID_NAME, f"{self.name[:80]!r} is no name of a kernel", hint=hint)
-
-
-def kernelspec(executable: str) -> dict[str, Any]:
-    """Return the content of kernel.json of the kernel for Python."""
-    return KernelPlan().spec(executable)
 
 
 def install_kernelspec(

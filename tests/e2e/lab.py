@@ -68,14 +68,15 @@ class JupyterLab:
 
 @contextmanager
 def jupyterlab(folder: Path) -> Generator[JupyterLab]:
-    """Start a server whose settings, data and notebooks are all below `folder`; it ends with its kernels."""
+    """Start a server whose settings, data and notebooks are all below `folder`, the prefix of its kernels. It ends with them."""
     notebooks = folder / "notebooks"
     notebooks.mkdir()
     settings = folder / "settings" / "@jupyterlab" / "apputils-extension"
     settings.mkdir(parents=True)
     (settings / "notification.jupyterlab-settings").write_text('{"fetchNews": "false"}')
-    places = ("CONFIG_DIR", "DATA_DIR", "RUNTIME_DIR")
-    environment = {**os.environ, **{f"JUPYTER_{place}": str(folder / place.lower()) for place in places}}
+    environment = {**os.environ, "JUPYTER_DATA_DIR": str(folder / "share" / "jupyter")}
+    for place in ("CONFIG", "RUNTIME"):
+        environment[f"JUPYTER_{place}_DIR"] = str(folder / place.lower())
     for place in ("SETTINGS", "WORKSPACES"):
         environment[f"JUPYTERLAB_{place}_DIR"] = str(folder / place.lower())
     argv = [sys.executable, "-m", "jupyterlab", *_SETTINGS, f"--ServerApp.root_dir={notebooks}"]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,8 +11,7 @@ from playwright.sync_api import Browser, expect
 from tests.e2e.lab import CHROMIUM, PATIENCE_S, JupyterLab, Window, jupyterlab, open_browser
 
 from sandcell import Sandbox
-from sandcell_kernel.install import KERNEL_NAME
-from sandcell_kernel.install import kernelspec as kernelspec_of
+from sandcell_kernel.install import KERNEL_NAME, LANGUAGES, KernelPlan, install_kernelspec
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -23,6 +20,8 @@ pytestmark = [pytest.mark.usefixtures("kernelspec"), pytest.mark.timeout(180)]
 
 _PICTURES = Path(__file__).parents[2] / "build" / "pictures"
 _SHARED = "shared-sandbox"
+_SHARING = KernelPlan(name="shared", options={"sandbox": _SHARED, "engine": "local"})
+_LANGUAGES = ("javascript", "typescript", "bash")
 
 
 @pytest.fixture(scope="module")
@@ -30,17 +29,14 @@ def lab(kernelspec: None, tmp_path_factory: pytest.TempPathFactory) -> Generator
     if CHROMIUM is None:
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)("Chromium is not on this machine")
     folder = tmp_path_factory.mktemp("lab")
-    _install_shared(folder / "data_dir" / "kernels" / f"{KERNEL_NAME}-shared")
+    for plan in (*map(_plan_of, _LANGUAGES), _SHARING):
+        install_kernelspec(plan, prefix=str(folder))
     with jupyterlab(folder) as server:
         yield server
 
 
-def _install_shared(folder: Path) -> None:
-    """A kernel whose notebooks all work in one sandbox, as docs/kernel.md says."""
-    folder.mkdir(parents=True)
-    shared = kernelspec_of(sys.executable)
-    shared |= {"display_name": "Shared (Sandcell)", "env": {"SANDCELL_SANDBOX": _SHARED}}
-    (folder / "kernel.json").write_text(json.dumps(shared))
+def _plan_of(language: str) -> KernelPlan:
+    return KernelPlan(language=language)
 
 
 @pytest.fixture(scope="module")
@@ -58,12 +54,13 @@ def window(browser: Browser, lab: JupyterLab) -> Generator[Window]:
     lab.end_kernels()
 
 
-def test_the_launcher_offers_the_kernel_with_its_logo(window: Window) -> None:
-    card = window.show_launcher().filter(has_text="Python (Sandcell)").first
-    expect(card).to_be_visible()
-    logo = card.locator("img")
-    assert KERNEL_NAME in (logo.get_attribute("src") or "")
-    assert logo.evaluate("image => image.complete && image.naturalWidth > 0")
+def test_the_launcher_offers_the_kernels_with_their_logos(window: Window) -> None:
+    cards = window.show_launcher()
+    for language in ("python", *_LANGUAGES):
+        logo = cards.filter(has_text=f"{LANGUAGES[language]} (Sandcell)").first.locator("img")
+        expect(logo).to_be_visible()
+        assert f"sandcell-{language}" in (logo.get_attribute("src") or "")
+        assert logo.evaluate("image => image.complete && image.naturalWidth > 0")
     window.photograph("launcher")
 
 
@@ -117,6 +114,42 @@ widgets.VBox([slider, label])"""
     window.page.keyboard.press("ArrowRight")
     notebook.expect_output(0, "/workspace 4")
     window.photograph("widget-after-reload")
+
+
+def test_a_first_line_says_where_a_cell_runs(window: Window) -> None:
+    window.lab.write(
+        "routing.ipynb",
+        [
+            "%%shell\ncd /tmp && export NAME=Ada",
+            "%%shell\necho $NAME in $PWD",
+            "%%process counter --detach\nseq 1 3; sleep 600",
+            "%process list",
+            "%%context other --language bash\necho from bash",
+            "%sandbox info",
+        ],
+        kernel=KERNEL_NAME,
+    )
+    notebook = window.open("routing.ipynb")
+    notebook.run(0, 6)
+    notebook.expect_output(1, "Ada in /tmp")
+    notebook.expect_output(3, "counter")
+    expect(notebook.output(3).locator("table")).to_be_visible()
+    notebook.expect_output(4, "from bash")
+    expect(notebook.output(5).locator("table").first).to_be_visible(timeout=PATIENCE_S * 1000)
+    notebook.expect_count(5, 6)
+    window.photograph("routing")
+
+
+def test_a_notebook_of_another_language(window: Window) -> None:
+    window.lab.write(
+        "typescript.ipynb",
+        ["const basket: string[] = ['apple', 'pear'];", "console.log(basket.length); basket"],
+        kernel="sandcell-typescript",
+    )
+    notebook = window.open("typescript.ipynb")
+    notebook.run(0, 2)
+    notebook.expect_output(1, "pear")
+    window.photograph("typescript")
 
 
 def test_completion_offers_what_the_sandbox_knows(window: Window) -> None:
@@ -181,7 +214,7 @@ def test_a_page_reloaded_in_the_middle_of_a_cell_shows_the_rest(window: Window) 
             "import os, time\nprint('begun')\nwhile not os.path.exists('go'):\n    time.sleep(0.05)",
             "print('still here')",
         ],
-        kernel=f"{KERNEL_NAME}-shared",
+        kernel=_SHARING.kernel_name,
     )
     with Sandbox.create(engine="local", name=_SHARED) as agent:
         notebook = window.open("reload.ipynb")
@@ -201,7 +234,7 @@ def test_a_page_reloaded_in_the_middle_of_a_cell_shows_the_rest(window: Window) 
 def test_two_notebooks_and_an_agent_share_a_sandbox(window: Window, browser: Browser) -> None:
     for name in ("one", "two"):
         window.lab.write(
-            f"{name}.ipynb", ["x = 41", "x + 1", "open('note.txt').read()"], kernel=f"{KERNEL_NAME}-shared"
+            f"{name}.ipynb", ["x = 41", "x + 1", "open('note.txt').read()"], kernel=_SHARING.kernel_name
         )
     with Sandbox.create(engine="local", name=_SHARED) as agent:
         notebook = window.open("one.ipynb")
