@@ -25,6 +25,12 @@ async def notebook() -> AsyncIterator[Notebook]:
         yield made
 
 
+def _pid_of(notebook: Notebook) -> int:
+    provisioner: Any = notebook.manager.provisioner
+    pid: int = provisioner.process.pid
+    return pid
+
+
 async def test_a_flood_is_bounded_and_says_what_is_missing_and_where_it_is(notebook: Notebook) -> None:
     cell = await notebook.run("for number in range(100): print('x' * 10**6)")
     assert len(cell.text()) <= 2**20
@@ -48,14 +54,14 @@ async def test_a_kernel_process_that_slept_tells_all_of_it_once_and_in_order(not
         "open('/workspace/done', 'w').close()"
     )
     await notebook.until_printed(cell, "5\n")
-    process = notebook.manager.provisioner.process  # type: ignore[union-attr]  # of this machine
-    os.kill(process.pid, signal.SIGSTOP)
+    pid = _pid_of(notebook)
+    os.kill(pid, signal.SIGSTOP)
     try:
         (sandbox,) = [each for each in await AsyncSandbox.list() if each.name.startswith("kernel-")]
         async with await AsyncSandbox.connect(sandbox.name) as beside:
             await beside.exec("until [ -e /workspace/done ]; do sleep 0.01; done", timeout=PATIENCE_S)
     finally:
-        os.kill(process.pid, signal.SIGCONT)
+        os.kill(pid, signal.SIGCONT)
     told = await notebook.finish(cell)
     assert told.text() == "".join(f"{number}\n" for number in range(500))
     assert told.states == ["busy", "idle"]
@@ -102,7 +108,7 @@ async def test_a_page_that_is_loaded_anew_finds_its_widgets(notebook: Notebook) 
         page = Notebook(notebook.manager, again)
         found = await page.request("comm_info_request", {"target_name": "jupyter.widget"})
         assert {each["comm_id"] for each in opened} == found["comms"].keys()
-        opening = {"comm_id": "control", "target_name": "jupyter.widget.control", "data": {}}
+        opening: dict[str, Any] = {"comm_id": "control", "target_name": "jupyter.widget.control", "data": {}}
         page.send_message(again.session.msg("comm_open", opening, metadata={"version": "1.0.0"}))
         asked = {"comm_id": "control", "data": {"method": "request_states"}}
         page.send_message(again.session.msg("comm_msg", asked))

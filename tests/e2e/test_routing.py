@@ -44,6 +44,32 @@ async def test_a_command_leaves_nothing_behind_but_files(notebook: Notebook) -> 
     assert (await notebook.run('%%exec\necho "$PWD:$x:"; cat made')).text() == "/workspace::\nmade\n"
 
 
+SCRIPT = r"""%%shell
+read -p 'name? ' name; read -s -p word word; echo "$name $word $?"
+read -r a b <<< 'c d'; echo "$a-$b"
+while read line; do echo "got $line"; done < <(printf '1\n2\n')
+echo piped | { read q; echo $q; }
+cat; read"""
+
+
+async def test_a_read_asks_the_notebook_and_nothing_else_does(notebook: Notebook) -> None:
+    client: Any = notebook.client
+    cell = notebook.send(SCRIPT, allow_stdin=True)
+    for prompt, password, answer in (("name? ", False, "you & me"), ("word", True, "hush"), ("", False, "")):
+        asked = await client.get_stdin_msg(timeout=PATIENCE_S)
+        assert asked["content"] == {"prompt": prompt, "password": password}
+        client.input(answer)
+    told = await notebook.finish(cell)
+    assert told.text().split("\n")[:5] == ["you & me hush 0", "c-d", "got 1", "got 2", "piped"]
+    nobody = await notebook.run("%%shell\nread x; echo $?", allow_stdin=False)
+    assert nobody.text() == "1\n"
+    stopped = notebook.send("%%shell\nread x; echo never", allow_stdin=True)
+    await client.get_stdin_msg(timeout=PATIENCE_S)
+    await notebook.manager.interrupt_kernel()
+    assert (await notebook.finish(stopped)).reply["ename"] == "KeyboardInterrupt"
+    assert (await notebook.run("%%shell\necho fine", allow_stdin=True)).text() == "fine\n"
+
+
 async def test_interrupt_ends_a_command_and_what_it_started(notebook: Notebook, shared: AsyncSandbox) -> None:
     cell = notebook.send("%%exec\necho begun; sleep 1234 & wait")
     await notebook.until_printed(cell, "begun")

@@ -264,8 +264,23 @@ class Files:
         else:
             self._group.create_task(open_it())
 
+    async def open_fifo(self, path: str) -> int:
+        """Make the new FIFO `path`, and the folders above it; return a descriptor for both of its ends.
+
+        Raises:
+            SandcellError: it cannot be made.
+        """
+        answer = await self._ask("fifo", path)
+        try:
+            if not stat.S_ISFIFO(os.fstat(answer.fd).st_mode):  # code of the user may stand in between
+                raise error(ErrorCode.CHANGED_SINCE, f"{path[:200]!r} is no FIFO any more")
+        except BaseException:
+            answer.close()
+            raise
+        return answer.take_fd()
+
     def remove_soon(self, path: str) -> None:
-        """Remove what `open_soon` made."""
+        """Remove what `open_soon` or `open_fifo` made."""
         if self._group is not None:
             self._group.create_task(self.forget(path))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -41,7 +42,7 @@ class CommandOrder:
 
     `cwd`, from the session's folder where it is relative, and `env`, where None takes a variable away, hold for this
     command: afterwards they are as before, but for what the command itself has changed. `stdin` is what it may read,
-    None nothing. `timeout` counts from its start, `queue_timeout` while it waits. With `stream` output goes to the
+    None nothing; `asks` are the paths of two FIFOs by which its `read` asks then, see `shell_questions`. `timeout` counts from its start, `queue_timeout` while it waits. With `stream` output goes to the
     journal as it comes, and the command waits while a follower is 1 MiB behind; without, `max_output` bytes of each
     stream at its end. Either way the whole of a longer output goes into a file; without `max_output` none does.
     """
@@ -51,6 +52,7 @@ class CommandOrder:
     cwd: str | None = None
     env: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
     stdin: bytes | None = None
+    asks: tuple[str, str] | None = None
     timeout: float | None = None
     queue_timeout: float | None = None
     max_output: int | None = None
@@ -71,8 +73,9 @@ class CommandOrder:
         if sum(len(value or b"") for _, value in env) > _LARGEST_PLAN:
             message, hint = "the variables have more than 1 MiB", "write them to a file, and source that"
             raise error(ErrorCode.TOO_LARGE, message, hint=hint)
+        asks = None if self.asks is None else (os.fsencode(self.asks[0]), os.fsencode(self.asks[1]))
         cwd = order_bytes(self.cwd, "the folder") if self.cwd else None
-        return ShellOrder(command=text, cwd=cwd, env=env)
+        return ShellOrder(command=text, cwd=cwd, env=env, asks=asks)
 
 
 def encode_value(name: str, value: str | None) -> bytes | None:

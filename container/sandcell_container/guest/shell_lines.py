@@ -48,7 +48,8 @@ __all__ = [
 class ShellOrder:
     """One command as bytes without NUL, and what holds for it.
 
-    `cwd`, `env` and `stdin` (the path of a file) are for this command alone; of `cwd` and `env` stays what the command
+    `asks` are FIFOs by which `read`, where the command has no input, asks for a line: where its words go, and where the line
+    comes from. `cwd`, `env` and `stdin` (the path of a file) are for this command alone; of `cwd` and `env` stays what the command
     itself has changed. `lasting` are variables for the session; so are those of the sandbox, which are `inherited`: the
     session keeps those that are read-only in it. A value of None takes the variable away.
     """
@@ -59,6 +60,7 @@ class ShellOrder:
     inherited: tuple[tuple[str, bytes | None], ...] = ()
     lasting: tuple[tuple[str, bytes | None], ...] = ()
     stdin: bytes | None = None
+    asks: tuple[bytes, bytes] | None = None
 
 
 INTERRUPTED = 130
@@ -138,6 +140,16 @@ _CWD = (
     rb"""if \builtin [ -d "$__sandcell_value" ]; """
     rb"""then \builtin cd -- "$__sandcell_value" && __sandcell_there=$PWD || %(forbidden)s; else %(missing)s; fi; """
 )
+# `function`: an alias of the name is not looked at. Where there is no question, it is bash's own `read` and nothing else.
+_ASKS = (
+    rb"""IFS= \builtin read -r -d '' __sandcell_questions; IFS= \builtin read -r -d '' __sandcell_answers; __sandcell_asks=1; """
+    rb"""\builtin declare -F read >/dev/null || function read { """
+    rb"""if \builtin [ "${__sandcell_asks-}" ] && \builtin [ /dev/fd/0 -ef /dev/null ] && [[ " $* " != *" -u"* ]]; then """
+    rb"""{ \builtin printf '%s\0' "$#" "$@" >"$__sandcell_questions"; } 2>/dev/null; """
+    rb"""\builtin read "$@" <"$__sandcell_answers"; \builtin set -- "$?"; """
+    rb"""{ \builtin printf '.\0' >"$__sandcell_questions"; } 2>/dev/null; \builtin return "$1"; fi; \builtin read "$@"; }; """
+)
+_UNDO_ASKS = rb"""__sandcell_asks=; """
 _STDIN = rb"""IFS= \builtin read -r -d '' __sandcell_stdin; """
 
 
@@ -180,6 +192,9 @@ def encode_order(order: ShellOrder, mark: bytes) -> bytes:
     if order.stdin is not None:
         plan.append(_STDIN)
         values.append(order.stdin)
+    if order.asks is not None:
+        plan.append(_ASKS)
+        values += order.asks
     words = b"\0".join((b"".join(plan), *values, order.command, b""))
     return b"%s\n%s\n%s\n" % (head_of(mark), words, mark)
 
@@ -216,6 +231,8 @@ def _undo(order: ShellOrder) -> Iterator[bytes]:
         yield _UNDO % {b"at": at, b"name": name.encode()}
     if order.cwd is not None:
         yield _UNDO_CWD
+    if order.asks is not None:
+        yield _UNDO_ASKS
 
 
 def check_names(env: Mapping[str, object]) -> None:

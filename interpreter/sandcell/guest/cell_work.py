@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, assert_never
 
 from sandcell.api import CreateProcess, ExecRequest
+from sandcell.guest.cell_questions import asking
 from sandcell.guest.stage import Outcome, Stopped, show_journal
 from sandcell_container.guest.session_command import CommandOrder
 from sandcell_kernel.answers import Problem
@@ -54,13 +55,14 @@ class CellWork:
 
     async def _run_shell(self, stage: Stage, cell: ShellCell) -> Outcome:
         session = await self._desk.sessions.get_or_create(cell.session_id)
-        command = session.run(CommandOrder(text=cell.code))
-        self._desk.note_command(command.id, stage.origin, session.id, cell.code, command.journal)
-        try:
-            with stage.stopping(command.interrupt):
-                ended = await show_journal(stage, command.journal)
-        finally:
-            command.journal.close()
+        async with asking(stage, self._desk) as paths:
+            command = session.run(CommandOrder(text=cell.code, asks=paths))
+            self._desk.note_command(command.id, stage.origin, session.id, cell.code, command.journal)
+            try:
+                with stage.stopping(command.interrupt):
+                    ended = await show_journal(stage, command.journal)
+            finally:
+                command.journal.close()
         if command.refusal is not None:
             raise command.refusal
         return Outcome(problem=command_problem(ended, interrupted=stage.is_stopped))

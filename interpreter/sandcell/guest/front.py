@@ -291,7 +291,9 @@ class Front:
     @contextmanager
     def _on_stage(self, key: RequestKey, *, may_ask: bool = False) -> Generator[Stage]:
         """Inside the block interrupts and answers of the cell go to the stage."""
-        self._stage = Stage(key, self._machine, self._act, origin=self.origin, may_ask=may_ask)
+        self._stage = Stage(
+            key, self._machine, self._act, origin=self.origin, may_ask=may_ask, spawn=self._spawn
+        )
         try:
             yield self._stage
         finally:

@@ -18,7 +18,7 @@ from sandcell_container.journal import JournalReader
 from sandcell_kernel.answers import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator
+    from collections.abc import Awaitable, Callable, Coroutine, Generator
 
     from sandcell_container.frames import Entry
     from sandcell_container.journal import Journal
@@ -47,7 +47,8 @@ class Outcome:
 
 
 class Stage:
-    """One cell's. `origin` is how its front is named to everyone else; `may_ask`: somebody answers questions."""
+    """One cell's. `origin` is how its front is named to everyone else; `may_ask`: somebody answers questions. `spawn` owns a task
+    that goes on beside the work."""
 
     def __init__(
         self,
@@ -57,10 +58,12 @@ class Stage:
         *,
         origin: str,
         may_ask: bool,
+        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
     ) -> None:
         self.key = key
         self.origin = origin
         self.may_ask = may_ask
+        self.spawn = spawn
         self.is_stopped = False
         self._machine = machine
         self._act = act

@@ -32,6 +32,7 @@ VERBS = {
     "begin": "writing",
     "commit": "writing",
     "new": "writing",
+    "fifo": "writing",
     "append": "writing",
     "stat_file": "folders",
     "mkdir": "folders",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from sandcell_container.guest.worker.reply import Reply
 
-__all__ = ["append", "begin", "check_tag", "commit", "new", "read", "target_of", "temporary_beside"]
+__all__ = ["append", "begin", "check_tag", "commit", "fifo", "new", "read", "target_of", "temporary_beside"]
 
 
 def read(reply: Reply, path: bytes, _: dict[str, Any]) -> None:
@@ -63,6 +63,17 @@ def commit(reply: Reply, temporary: bytes, request: dict[str, Any]) -> None:
 def new(reply: Reply, path: bytes, _: dict[str, Any]) -> None:
     make_folder(os.path.dirname(path))
     _open_new(reply, path, {})
+
+
+def fifo(reply: Reply, path: bytes, _: dict[str, Any]) -> None:
+    """Make a FIFO, and open it for both: whoever reads or writes it by its path never waits for the other end."""
+    make_folder(os.path.dirname(path))
+    os.mkfifo(path, 0o600)
+    fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        reply.done(None, fd)
+    finally:
+        os.close(fd)
 
 
 def append(reply: Reply, path: bytes, request: dict[str, Any]) -> None:
