@@ -420,6 +420,20 @@ async def test_a_killed_keeper_takes_its_tree_with_it_and_no_other() -> None:
             os.close(other)
 
 
+async def test_a_program_that_kills_its_keeper_at_once_has_been_started() -> None:
+    """It may be faster than its keeper's word that it runs."""
+    with MODES["keepers"]() as (sock, outside):
+        async with Spawner(sock) as spawner:
+            place = Place("keepers", spawner, outside)
+            for _ in range(30):
+                start = shell(place, "", argv=("sh", "-c", "kill -9 $PPID; sleep 60"))
+                async with asyncio.timeout(20):
+                    job = await spawner.start(start)
+                    assert os.waitstatus_to_exitcode((await job.wait()).status) == -9
+                    await job.settled()
+            assert (await run(place, "echo on")).out == b"on\n"
+
+
 async def test_a_stopped_keeper_cannot_keep_its_tree_alive() -> None:
     with MODES["keepers"]() as (sock, outside):
         async with Spawner(sock) as spawner:

@@ -1084,10 +1084,19 @@ class Relay:
         strangers = [p for p in descendants(os.getpid()) if p not in known and parent_of(p) in homes]
         struck = [pid for pid in strangers if signal_process(pid, signal.SIGKILL)]
         if struck:  # what has another uid is none of user code's: the guest in a container
+            self.take_for_started(struck[0])
             return
         for kept in self.bereft:
             self.settle(kept)
         self.bereft.clear()
+
+    def take_for_started(self, pid: int) -> None:
+        """A keeper that was killed by what it had just started could not say so: what is found without one is that."""
+        for kept in self.bereft:
+            if not kept.root:
+                kept.root = pid
+                self.roots[pid] = kept
+                self.channel.send(f"started {kept.job} {pid}")
 
     def settle(self, kept: Kept) -> None:
         if kept.root:
