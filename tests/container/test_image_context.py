@@ -41,6 +41,13 @@ def test_the_same_files_are_the_same_context() -> None:
         assert tar.getnames() == ["a/c", "b"]
 
 
+def test_what_is_a_program_may_be_executed() -> None:
+    files = image_files(ca_bundle=b"")
+    with tarfile.open(fileobj=pack_context(files)) as tar:
+        modes = {each.name.rpartition("/")[2]: each.mode for each in tar}
+    assert (modes["sandcell-tool"], modes["spawner.py"], modes["Dockerfile"]) == (0o755, 0o644, 0o644)
+
+
 def test_a_bundle_has_to_hold_certificates(tmp_path: Path) -> None:
     path = tmp_path / "ca.crt"
     path.write_bytes(b"-----BEGIN CERTIFICATE-----\n")

@@ -35,7 +35,7 @@ def labelled(place: Place, version: str) -> str:
         member.size = len(text)
         tar.addfile(member, io.BytesIO(text))
     context.seek(0)
-    place.client.images.build(fileobj=context, custom_context=True, tag=name)
+    place.client.images.build(fileobj=context, custom_context=True, tag=name, rm=True)
     return name
 
 
@@ -111,6 +111,7 @@ def test_an_image_is_fetched_only_where_the_policy_says_so(
     assert refused.value.code is ErrorCode.IMAGE_NOT_FOUND
 
 
+@pytest.mark.timeout(300)  # an index is asked, and what it has is built in
 def test_packages_are_there_without_a_network(place: Place) -> None:
     with place.create(packages=["six"], start_timeout=300) as made:
         assert made.run_code("import six; six.__name__", check=True).value == "six"
@@ -123,6 +124,7 @@ def test_packages_are_there_without_a_network(place: Place) -> None:
     assert again == derived
 
 
+@pytest.mark.timeout(300)  # an index is asked, and what it has is built in
 def test_what_cannot_be_put_in_says_why(place: Place) -> None:
     with pytest.raises(SandcellError) as refused:
         place.create(packages=["no-such-package-of-anybody-1"], start_timeout=300)

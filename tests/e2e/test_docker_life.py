@@ -16,7 +16,6 @@ import pytest
 from sandcell import Sandbox
 from sandcell.client.host import the_host
 from sandcell_container.end import End
-from sandcell_container.engine import Record
 from sandcell_container.engines import docker_life, docker_start
 from sandcell_container.errors import ErrorCode, SandcellError
 
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
     from tests.e2e.conftest import Place
 
+    from sandcell_container.engine import Record
     from sandcell_container.spec import SandboxSpec
 
 pytestmark = pytest.mark.docker
@@ -68,23 +68,6 @@ def test_what_was_set_and_what_is_secret_survive_too(place: Place) -> None:
             place.engine.remove(made.id)
 
 
-def test_files_survive_a_stop_and_a_start(place: Place, kept: Sandbox) -> None:
-    before = look(place, kept)
-    place.engine.stop(kept.id)
-    stopped = look(place, kept)
-    assert (stopped.status, stopped.end and stopped.end.cause, stopped.end and stopped.end.who) == (
-        "stopped",
-        "killed",
-        "user",
-    )
-    assert place.containers(kept.id)[0].status == "exited"
-    started = place.engine.start(kept.id)
-    assert (started.status, started.starts, started.end) == ("running", 2, None)
-    assert (started.token, started.address) == (before.token, before.address)
-    with Sandbox.connect(kept.id) as again:
-        assert files_of(again) == "here\n" * 3
-
-
 def test_a_call_starts_what_is_stopped_and_says_what_is_lost(place: Place) -> None:
     with place.create(env={"STAGE": "test"}) as box:
         box.run_code("x = 1")
@@ -112,30 +95,6 @@ def test_one_that_ends_by_itself_says_why(place: Place) -> None:
     assert (end.cause, end.limit) == ("culled", "idle_timeout")
     for each in (box, idle):
         place.engine.remove(each.id)
-
-
-def test_what_is_so_already_is_fine(place: Place, kept: Sandbox) -> None:
-    assert place.engine.start(kept.id).starts == 1
-    place.engine.stop(kept.id)
-    place.engine.stop(kept.id)
-    assert look(place, kept).status == "stopped"
-    place.engine.remove(kept.id)
-    place.engine.remove(kept.id)
-    assert place.engine.find(kept.id) is None
-    with pytest.raises(SandcellError) as refused:
-        place.engine.start(kept.id)
-    assert refused.value.code is ErrorCode.NOT_FOUND
-
-
-def test_callers_at_the_same_time_share_one_start(place: Place, kept: Sandbox) -> None:
-    place.engine.stop(kept.id)
-    found = list[Record]()
-    callers = [threading.Thread(target=lambda: found.append(place.engine.start(kept.id))) for _ in range(3)]
-    for each in callers:
-        each.start()
-    for each in callers:
-        each.join()
-    assert [each.starts for each in found] == [2, 2, 2]
 
 
 def test_a_stop_on_purpose_keeps_the_files_of_one_that_ends_with_its_owner(place: Place) -> None:
@@ -200,18 +159,6 @@ def test_an_end_from_outside_is_heard_at_once_with_its_cause(place: Place, kept:
     assert [(end.cause, end.signal) for end in ends if end] == [("killed", signal.SIGKILL)]
     record = look(place, kept)
     assert (record.status, record.end and record.end.cause) == ("stopped", "killed")
-
-
-def test_a_wait_for_an_end_is_bounded(place: Place, kept: Sandbox) -> None:
-    assert place.engine.await_end(kept.id, timeout=0.2) is None
-
-
-def test_who_waits_hears_of_a_removal(place: Place) -> None:
-    with place.create(on_release="keep") as made:
-        place.engine.remove(made.id)
-        end = place.engine.await_end(made.id, timeout=5)
-    assert end is not None
-    assert (end.cause, end.who) == ("killed", "user")
 
 
 def test_one_that_never_was_is_lost(place: Place) -> None:

@@ -240,13 +240,6 @@ def test_nothing_is_left_of_a_removed_sandbox(place: Place) -> None:
     assert place.containers(sandbox.id) == []
 
 
-def test_a_taken_name_is_refused_and_the_first_one_lives(place: Place, sandbox: Sandbox) -> None:
-    with pytest.raises(SandcellError) as refused:
-        Sandbox.create(engine=place.name, name=sandbox.name)
-    assert refused.value.code == ErrorCode.EXISTS
-    assert sandbox.exec("echo on").stdout == "on\n"
-
-
 def test_an_image_that_is_not_there_is_named(place: Place) -> None:
     with pytest.raises(SandcellError) as refused:
         Sandbox.create("no-such-image:1", engine=place.name)

@@ -40,12 +40,14 @@ def image_files(*, ca_bundle: bytes = b"") -> dict[str, bytes]:
 
 
 def pack_context(files: Mapping[str, bytes]) -> io.BytesIO:
-    """Return a tar of `files`, the same for the same files, so that the daemon's cache of steps holds."""
+    """Return a tar of `files`, the same for the same files, so that the daemon's cache of steps holds. What begins as a script
+    may be executed."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         for name in sorted(files):
             member = tarfile.TarInfo(name)
-            member.size, member.mode = len(files[name]), 0o644
+            member.size = len(files[name])
+            member.mode = 0o755 if files[name].startswith(b"#!") else 0o644
             tar.addfile(member, io.BytesIO(files[name]))
     packed.seek(0)
     return packed
