@@ -114,7 +114,7 @@ async def a_house(tmp_path: Path, *, most: int = 10) -> AsyncGenerator[House]:
     boot = SimpleNamespace(token="t", sandbox_id="s")
     leases = SimpleNamespace(is_over=False)
     guest = SimpleNamespace(
-        config=Config(), boot=boot, memo=Memo(None), leases=leases, next_request_id=lambda: "r"
+        config=Config(), boot=boot, memo=Memo(None), masks=None, leases=leases, next_request_id=lambda: "r"
     )
     server = make_server(cast("Guest", guest))
     path = str(tmp_path / "s")

@@ -82,7 +82,13 @@ class Guest:
         self.leases = leases
         boot = SimpleNamespace(token=TOKEN)
         guest = SimpleNamespace(
-            fronts=fronts, boot=boot, memo=Memo(None), leases=leases, followers=followers, config=Config()
+            fronts=fronts,
+            boot=boot,
+            memo=Memo(None),
+            masks=None,
+            leases=leases,
+            followers=followers,
+            config=Config(),
         )
         given = {"guest": guest}
         self.server = HTTPServer(

@@ -146,6 +146,7 @@ async def serve(tmp_path: Path, **settings: Any) -> AsyncGenerator[Guest]:
             guest = SimpleNamespace(
                 boot=boot,
                 memo=Memo(None),
+                masks=None,
                 config=config,
                 leases=leases,
                 terminals=terminals,
