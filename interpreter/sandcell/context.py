@@ -161,8 +161,9 @@ class Context:
         await life.ready()
         if self._kernel_info is None or self._kernel_info[0] != life.starts:
             answer = Answer("kernel_info_reply")
-            # On control, where it is answered while a cell runs.
-            self._dispatcher.ask("control", new_message("kernel_info_request", {}, session=_SESSION), answer)
+            # Ours answers on control, also while a cell runs. Kernels of others may not know that request there.
+            channel: Channel = "control" if "tickets" in self.speaks.features else "shell"
+            self._dispatcher.ask(channel, new_message("kernel_info_request", {}, session=_SESSION), answer)
             self._kernel_info = (life.starts, await answer.content())
         return self._kernel_info[1]
 

@@ -13,7 +13,7 @@ import pytest
 from sandcell import Sandbox
 from sandcell.client.host import the_host
 from sandcell_container.registry import Registry
-from sandcell_kernel.install import install_kernelspec
+from sandcell_kernel.install import LANGUAGES, KernelPlan, install_kernelspec
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -151,9 +151,10 @@ def any_place(request: pytest.FixtureRequest) -> Generator[EnginePlace]:
 
 @pytest.fixture(scope="module")
 def kernelspec(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
-    """The kernel, installed for a module's tests alone; its sandboxes are of the engine `local`."""
+    """The kernels of all languages, installed for a module's tests alone; their sandboxes are of the engine `local`."""
     prefix = tmp_path_factory.mktemp("prefix")
-    install_kernelspec(prefix=str(prefix))
+    for language in LANGUAGES:
+        install_kernelspec(KernelPlan(language=language), prefix=str(prefix))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JUPYTER_PATH", str(prefix / "share" / "jupyter"))
         patch.setenv("SANDCELL_ENGINE", "local")

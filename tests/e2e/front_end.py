@@ -110,9 +110,9 @@ class Notebook:
 
 
 @asynccontextmanager
-async def open_notebook(**env: str) -> AsyncGenerator[Notebook]:
+async def open_notebook(*, kernel: str = KERNEL_NAME, **env: str) -> AsyncGenerator[Notebook]:
     """Start the kernel as Jupyter does, and shut it down as Jupyter does."""
-    manager = AsyncKernelManager(kernel_name=KERNEL_NAME)
+    manager = AsyncKernelManager(kernel_name=kernel)
     await manager.start_kernel(env={**os.environ, **env})
     client: AsyncKernelClient = manager.client()
     client.start_channels()

@@ -1,0 +1,83 @@
+"""Notebooks in other languages than Python: one counter over all that runs, and cells that go where they say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jupyter_kernel_test as jkt
+import pytest
+from tests.e2e.front_end import open_notebook
+from tests.e2e.test_languages import check_installed
+
+pytestmark = pytest.mark.usefixtures("kernelspec")
+
+
+@dataclass(frozen=True)
+class Speech:
+    """Code in a language: prints 42, keeps a value, prints the value, fails."""
+
+    language: str
+    named: str
+    prints: str
+    keeps: str
+    shows: str
+    fails: str
+
+
+SPEECHES = (
+    Speech("bash", "bash", "echo 42", "x=kept", "echo $x", "false"),
+    Speech("r", "R", "cat('42\\n')", "x <- 'kept'", "cat(x, '\\n', sep = '')", "stop('no')"),
+)
+
+
+@pytest.mark.parametrize("speech", SPEECHES, ids=lambda speech: speech.language)
+async def test_a_notebook_in_another_language_has_one_counter(speech: Speech) -> None:
+    check_installed(speech.language)
+    async with open_notebook(kernel=f"sandcell-{speech.language}") as notebook:
+        info = await notebook.request("kernel_info_request", {})
+        assert info["language_info"]["name"] == speech.named
+        cells = [
+            await notebook.run(code)
+            for code in (
+                speech.prints,
+                "%%shell\necho in a shell",
+                speech.keeps,
+                "%%context python\nprint('in Python')",
+                speech.shows,
+                speech.fails,
+                "%%exec\necho alone",
+            )
+        ]
+    assert [cell.text() for cell in cells] == [
+        "42\n",
+        "in a shell\n",
+        "",
+        "in Python\n",
+        "kept\n",
+        "",
+        "alone\n",
+    ]
+    assert [cell.reply["execution_count"] for cell in cells] == [1, 2, 3, 4, 5, 6, 7]
+    assert [cell.reply["status"] for cell in cells] == ["ok"] * 5 + ["error", "ok"]
+    assert all(cell.states == ["busy", "idle"] for cell in cells)
+
+
+async def test_a_language_that_the_sandbox_has_not_is_said_in_each_cell() -> None:
+    options = '{"language": "cobol"}'
+    async with open_notebook(SANDCELL_KERNEL_OPTIONS=options) as notebook:
+        cell: Any = await notebook.run("1")
+    assert cell.reply["ename"] == "UNKNOWN_LANGUAGE"
+
+
+class TestBash(jkt.KernelTests):  # type: ignore[misc]  # jupyter_kernel_test has no types
+    kernel_name = "sandcell-bash"
+    language_name = "bash"
+    file_extension = ".sh"
+    code_hello_world = "echo 'hello, world'"
+    code_stderr = "echo test >&2"
+    code_page_something = "%%shell?"
+    code_generate_error = "false"
+    # What bash has not: values, displays, history of the kernel, and questions of an editor.
+    test_clear_output = test_completion = test_display_data = test_execute_result = None
+    test_history = test_inspect = test_is_complete = None
