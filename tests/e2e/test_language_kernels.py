@@ -78,6 +78,17 @@ class TestBash(jkt.KernelTests):  # type: ignore[misc]  # jupyter_kernel_test ha
     code_stderr = "echo test >&2"
     code_page_something = "%%shell?"
     code_generate_error = "false"
-    # What bash has not: values, displays, history of the kernel, and questions of an editor.
-    test_clear_output = test_completion = test_display_data = test_execute_result = None
-    test_history = test_inspect = test_is_complete = None
+
+
+# What bash has not: values, displays, history of the kernel, and questions of an editor.
+_HAS_NOT = (
+    "clear_output",
+    "completion",
+    "display_data",
+    "execute_result",
+    "history",
+    "inspect",
+    "is_complete",
+)
+for _each in _HAS_NOT:
+    setattr(TestBash, f"test_{_each}", None)  # a test that is None is none
