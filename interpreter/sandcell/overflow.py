@@ -104,7 +104,7 @@ class Overflow:
         if self._files is None:
             self._note(pending, LeftOut(mime, size_of(pending.parts[mime]), None))
             return
-        path = f"{self._files.folder}/result-{secrets.token_hex(6)}{_SUFFIXES.get(mime, '.txt')}"
+        path = f"{self._files.folder}/result-{secrets.token_hex(6)}{_suffix_of(mime)}"
         spill = Spill(self._files.store, path)
         spill.open_soon(partial(self._write, pending, mime, spill))
 
@@ -136,6 +136,10 @@ class Overflow:
         waiting, self._waiting = self._waiting, deque()
         for each in waiting:
             self.take(each)
+
+
+def _suffix_of(mime: str) -> str:
+    return _SUFFIXES.get(mime) or (".json" if mime.endswith("+json") else ".txt")
 
 
 def _cost(event: Event) -> int:

@@ -72,7 +72,7 @@ class Spills:
     def _spill(self, mime: str, value: object) -> dict[str, Any]:
         data = _file_form(mime, value)
         try:
-            return {"path": self._write(data, _SUFFIXES.get(mime, ".txt")), "size": len(data)}
+            return {"path": self._write(data, _suffix_of(mime)), "size": len(data)}
         except OSError as problem:
             return {"path": None, "size": len(data), "problem": f"no file could be made: {problem}"[:500]}
 
@@ -86,6 +86,10 @@ class Spills:
             os.unlink(path)
             raise
         return path
+
+
+def _suffix_of(mime: str) -> str:
+    return _SUFFIXES.get(mime) or (".json" if mime.endswith("+json") else ".txt")
 
 
 def own_of(metadata: Mapping[str, Any]) -> dict[str, Any]:

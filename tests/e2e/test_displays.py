@@ -160,8 +160,8 @@ def test_plotly_is_a_chart_and_others_keep_their_own(context: Context) -> None:
         ("class H:\n  def _repr_html_(self): return 'h' * 2_000_000\nH()", "text/html", 2_000_000, ".html"),
         ("display({'image/png': bytes(12_000_000)}, raw=True)", "image/png", 12_000_000, ".png"),
         (
-            "display({'application/json': ['x' * 2_000_000]}, raw=True)",
-            "application/json",
+            "display({'application/vnd.x+json': ['x' * 2_000_000]}, raw=True)",
+            "application/vnd.x+json",
             2_000_004,
             ".json",
         ),
