@@ -76,7 +76,7 @@ class Scale:
         if self.moment is not None:
             return [self._date(value) for value in values]
         if self.name == "category":
-            return [value if isinstance(value, str) else self._label_at(value) for value in values]
+            return [self._label_at(_plain_number(value)) for value in values]
         return list(values)
 
     def label_of(self, place: float, reach: float) -> Any:
@@ -87,16 +87,21 @@ class Scale:
         return self.labels[near] if near is not None and abs(near - place) <= reach else place
 
     def _label_at(self, place: Any) -> Any:
-        return self.labels.get(round(float(place), 6), place)
+        return self.labels.get(round(place, 6), place) if isinstance(place, float | int) else place
 
     def _date(self, value: Any) -> Any:
-        number = value.item() if is_a(value, "numpy", "number") else value
+        number = _plain_number(value)
         if self.moment is None or not isinstance(number, float | int) or not math.isfinite(number):
-            return value  # it has been a date all the time
+            start = getattr(value, "start_time", value)  # of a period of pandas', else a date all the time
+            return start.isoformat() if is_a(start, "pandas", "Timestamp") else value
         try:
             return self.moment(number).replace(tzinfo=None).isoformat()
         except (ValueError, OverflowError):  # no date at all: an axis may reach anywhere
             return value
+
+
+def _plain_number(value: Any) -> Any:
+    return value.item() if is_a(value, "numpy", "number") else value
 
 
 def _start_of_period(frequency: Any, number: float) -> datetime.datetime:

@@ -83,6 +83,14 @@ def test_lines_over_names() -> None:
     assert (axes.x.scale, axes.x.ticks, series.points) == ("category", ["a", "b"], [["a", 1], ["b", 2]])
 
 
+def test_what_is_missing_stays_so_on_an_axis_of_names() -> None:
+    figure, ax = plot()
+    ax.scatter([1, 2], [float("nan"), 0])
+    ax.barh(["a", "b"], [1, 2])
+    scatter = next(series for series in read(figure).series if series.kind == "scatter")
+    assert scatter.points == [[1, None], [2, "a"]]
+
+
 def test_scatters() -> None:
     figure, ax = plot()
     ax.scatter([1, 2], [3, 4], label="a")
