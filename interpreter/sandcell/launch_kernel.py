@@ -37,6 +37,7 @@ from sandcell_container.errors import SandcellError, Unavailable
 from sandcell_container.ids import new_id
 from sandcell_kernel.answers import Problem
 from sandcell_kernel.outer import OuterKernel, Stop, Up, Wake
+from sandcell_kernel.remedies import missing_file_remedy
 from sandcell_kernel.requests import flag_field
 from sandcell_kernel.sockets import OuterSockets, read_connection_file
 
@@ -70,8 +71,9 @@ class KernelProcess:
         self._wishes = wishes
         self._own_name = name_for(connection.key)
         self._restarts = False
+        self._sandbox_name = ""
         self._front_id = new_id("frt")
-        self._machine = OuterKernel(session=self._front_id, version=version("sandcell"))
+        self._machine = OuterKernel(session=self._front_id, version=version("sandcell"), remedy=self._remedy)
         self._loop = asyncio.get_running_loop()
         self._sockets = OuterSockets(
             connection, session=self._front_id, loop=self._loop, on_message=self._receive
@@ -102,6 +104,9 @@ class KernelProcess:
         """End the process, as if nobody had asked for an answer."""
         if not self._stopped.done():
             self._stopped.set_result(None)
+
+    def _remedy(self, error: Message) -> str:
+        return missing_file_remedy(error, self._sandbox_name, is_here=os.path.exists)
 
     def _receive(self, channel: Channel, message: Message) -> None:
         self._act(self._machine.receive(channel, message))
@@ -155,6 +160,7 @@ class KernelProcess:
     async def _serve_start(self, sandbox: AsyncSandbox, wishes: KernelOptions) -> None:
         """Serve until this start of the sandbox has ended, and can be followed by another one. Raises what else ends it."""
         record = await _record_of(sandbox)
+        self._sandbox_name = sandbox.name
         try:
             await self._serve_front(record, wishes)
         except SandcellError as problem:

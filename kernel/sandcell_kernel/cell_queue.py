@@ -13,6 +13,7 @@ from sandcell_kernel.actions import Answer, Perform, Submit, TakeTicket
 from sandcell_kernel.answers import Problem
 from sandcell_kernel.cell_output import CellOutput, PastOutputs
 from sandcell_kernel.cells import ContextCell, HelpCell, PythonCell, WrongCell
+from sandcell_kernel.remedies import network_remedy
 from sandcell_kernel.requests import (
     INTERRUPTED,
     Run,
@@ -45,10 +46,12 @@ class CellQueue:
     """See the module.
 
     `has_tickets`: the front's own kernel counts for cells that run elsewhere. Else the front counts by itself, and what
-    its kernel counts is rewritten.
+    its kernel counts is rewritten. `network` is that of the sandbox.
     """
 
-    def __init__(self, out: Outbox, *, max_waiting: int, max_output: int, has_tickets: bool) -> None:
+    def __init__(
+        self, out: Outbox, *, max_waiting: int, max_output: int, has_tickets: bool, network: str
+    ) -> None:
         self._out = out
         self._max_waiting = max_waiting
         self._max_output = max_output
@@ -56,6 +59,7 @@ class CellQueue:
         self._waiting: deque[Run] = deque()
         self._running: Run | None = None
         self._count = 0
+        self._network = network
         self._past = PastOutputs()
 
     @property
@@ -120,6 +124,7 @@ class CellQueue:
         if run.shown.is_cut:
             self._out.note(run.request, f"{run.shown.describe_rest()}{whole and f': {whole}'}")
         self._past.add(run.request.key, run.shown)
+        self._advise(run)
         if note and not run.silent:
             self._out.note(run.request, note)
         if run.reply is not None:
@@ -170,6 +175,7 @@ class CellQueue:
         if run is None:
             return
         self._show(run, run.output.finish())
+        self._advise(run)
         if problem is not None:
             self._fail(run, problem)
         else:
@@ -240,6 +246,12 @@ class CellQueue:
             return message
         run.count = run.count or self._count + 1
         return with_count(message, run.count)
+
+    def _advise(self, run: Run) -> None:
+        """Say what to do where a cell wanted what its sandbox has not."""
+        advice = "" if run.silent else network_remedy(text_field(run.request, "code"), self._network)
+        if advice:
+            self._out.note(run.request, advice)
 
     def _of(self, key: RequestKey) -> Run | None:
         run = self._running

@@ -53,7 +53,8 @@ _SUBSHELL_CELL = "a cell whose first line is ours runs in the notebook itself, n
 
 
 class Front:
-    """See the module. `session` is the session of the kernel that the front end sees. `has_tickets`: see `CellQueue`."""
+    """See the module. `session` is the session of the kernel that the front end sees. `has_tickets` and
+    `network`: see `CellQueue`."""
 
     def __init__(
         self,
@@ -63,13 +64,18 @@ class Front:
         max_waiting: int = 4096,
         max_shell_output: int = 2**20,
         has_tickets: bool = True,
+        network: str = "none",
         seen: Seen | None = None,
     ) -> None:
         self._version = version
         self._seen = seen or Seen()
         self._out = Outbox(session, self._seen)
         self._cells = CellQueue(
-            self._out, max_waiting=max_waiting, max_output=max_shell_output, has_tickets=has_tickets
+            self._out,
+            max_waiting=max_waiting,
+            max_output=max_shell_output,
+            has_tickets=has_tickets,
+            network=network,
         )
         self._relays = Relays(self._out, max_open=max_waiting)
         self._comms = Comms()

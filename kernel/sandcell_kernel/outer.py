@@ -15,7 +15,7 @@ from sandcell_kernel.requests import flag_field, is_object, text_field
 from sandcell_kernel.wire import Channel, ChannelMessage, Message, RequestKey, new_message
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 
 __all__ = ["OuterAction", "OuterKernel", "Stop", "Up", "Wake"]
@@ -64,9 +64,18 @@ class _Open:
 
 
 class OuterKernel:
-    """See the module. `session` is that of the front, so that all that a front end gets is of one kernel."""
+    """See the module. `session` is that of the front, so that all that a front end gets is of one kernel. `remedy` returns
+    what to do about an error message, "" where that is not known: this side knows what lies beside the notebook."""
 
-    def __init__(self, *, session: str, version: str, max_open: int = 4096) -> None:
+    def __init__(
+        self,
+        *,
+        session: str,
+        version: str,
+        max_open: int = 4096,
+        remedy: Callable[[Message], str] = lambda _: "",
+    ) -> None:
+        self._remedy = remedy
         self._session = session
         self._version = version
         self._max_open = max_open
@@ -145,7 +154,13 @@ class OuterKernel:
             return [] if is_answer else [ChannelMessage(channel, message)]
         if is_answer:
             self._note_answer(asked, kind, text_field(message, "execution_state"))
-        return [] if asked.is_private else [ChannelMessage(channel, message)]
+        if asked.is_private:
+            return []
+        remedy = self._remedy(message) if channel == "iopub" and kind == "error" else ""
+        told: list[OuterAction] = [ChannelMessage(channel, message)]
+        if remedy:
+            told.append(self._answers.stream(asked.message, "stderr", f"[sandcell] {remedy}\n"))
+        return told
 
     def lose(self, entries: int) -> list[OuterAction]:
         """The guest no longer has `entries` messages: tell the cells that are open, and ask again for answers."""

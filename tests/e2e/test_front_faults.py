@@ -123,6 +123,18 @@ async def test_a_page_that_is_loaded_anew_finds_its_widgets(notebook: Notebook) 
         again.stop_channels()
 
 
+async def test_a_file_beside_the_notebook_comes_with_its_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "beside.csv").write_text("1")
+    monkeypatch.chdir(tmp_path)  # as Jupyter starts a kernel in the notebook's folder
+    async with open_notebook() as notebook:
+        cell = await notebook.run("open('beside.csv')")
+        assert cell.reply["ename"] == "FileNotFoundError"
+        assert "sandcell cp ./beside.csv kernel-" in cell.text("stderr")
+        assert (await notebook.run("open('nowhere.csv')")).text("stderr") == ""
+
+
 async def test_code_that_is_loaded_comes_as_the_next_input(notebook: Notebook) -> None:
     await notebook.run("open('/workspace/code.py', 'w').write('a = 1')")
     (payload,) = (await notebook.run("%load /workspace/code.py")).reply["payload"]

@@ -34,6 +34,7 @@ class Rooms:
     contexts: Contexts
     executions: Executions
     worker: Worker
+    network: str = "none"
     masks: Masks | None = None
     note_made: Callable[[Kind, str], None] = lambda _kind, _name: None
 
@@ -105,6 +106,7 @@ class Fronts:
             session=front_id,
             version=self._version,
             max_shell_output=config.max_text_result,
+            network=self._rooms.network,
             has_tickets="tickets" in context.speaks.features,
         )
         return Front(

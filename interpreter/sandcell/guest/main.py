@@ -259,6 +259,7 @@ def _make_fronts(desk: Desk, config: Config) -> Fronts:
         contexts=desk.contexts,
         executions=desk.executions,
         worker=CellWork(desk, LineWork(desk)),
+        network=desk.boot.network,
         masks=masks_of(desk.boot.secrets),
         note_made=desk.memo.note_made,
     )

@@ -1,0 +1,50 @@
+"""One line with the remedy, for what a person in a notebook runs into because the code runs elsewhere. Pure."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING
+
+from sandcell_kernel.requests import text_field
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sandcell_kernel.wire import Message
+
+__all__ = ["missing_file_remedy", "network_remedy"]
+
+_MISSING = re.compile(r"\[Errno 2\] .{0,100}: '([^'\n]{1,500})'")
+_INSTALL = re.compile(r"^[ \t]*[%!]*[ \t]*(?:python3? -m )?pip3? install\b([^\n]{0,500})", re.MULTILINE)
+_OFFLINE = ("--no-index", "./", "/", "-e ", ".whl")
+
+
+def missing_file_remedy(error: Message, sandbox: str, *, is_here: Callable[[str], bool]) -> str:
+    """Return what to do about a file that is missing in the sandbox; "" where that is not the error, or `is_here` says that
+    no such path, relative to the notebook, is on this machine either."""
+    if text_field(error, "ename") != "FileNotFoundError":
+        return ""
+    found = _MISSING.search(text_field(error, "evalue"))
+    if found is None or found[1].startswith("/") or ".." in found[1].split("/") or not is_here(found[1]):
+        return ""
+    path = found[1].removeprefix("./")
+    command = shlex.join(["sandcell", "cp", f"./{path}", f"{sandbox}:{path}"])
+    return f"{path} lies beside the notebook and not in the sandbox. Copy it, in a terminal there: {command}"
+
+
+def network_remedy(code: str, network: str) -> str:
+    """Return what to do where `code` installs from an index and the sandbox has no network, "" elsewhere."""
+    if network != "none" or "install" not in code:
+        return ""
+    found = _INSTALL.search(code)
+    if found is None or any(word in found[1] for word in _OFFLINE):
+        return ""
+    names = (
+        " ".join(f"--package {each}" for each in found[1].split() if re.match(r"[A-Za-z]", each))
+        or "--package NAME"
+    )
+    return (
+        "the sandbox has no network, so pip finds no index. Have a kernel with the packages: "
+        f"sandcell kernel install --name mine {names}"
+    )

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import pytest
+
+from sandcell_kernel.remedies import missing_file_remedy, network_remedy
+from sandcell_kernel.wire import Message, new_message
+
+
+def missing(path: str, name: str = "FileNotFoundError") -> Message:
+    content = {"ename": name, "evalue": f"[Errno 2] No such file or directory: {path!r}", "traceback": []}
+    return new_message("error", content, session="s")
+
+
+def test_a_file_beside_the_notebook_is_copied_by_one_command() -> None:
+    told = missing_file_remedy(missing("my data/a.csv"), "lab", is_here=lambda path: path == "my data/a.csv")
+    assert told.endswith("sandcell cp './my data/a.csv' 'lab:my data/a.csv'")
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../up.csv", "a/../../b"])
+def test_nothing_outside_of_the_notebooks_folder_is_looked_at(path: str) -> None:
+    looked = list[str]()
+
+    def is_here(asked: str) -> bool:
+        looked.append(asked)
+        return True
+
+    assert missing_file_remedy(missing(path), "lab", is_here=is_here) == ""
+    assert looked == []
+
+
+def test_other_errors_and_files_that_are_nowhere_have_no_remedy() -> None:
+    assert missing_file_remedy(missing("a.csv"), "lab", is_here=lambda _: False) == ""
+    assert missing_file_remedy(missing("a.csv", "ValueError"), "lab", is_here=lambda _: True) == ""
+    broken = Message(missing("a.csv").header, content=b"{")
+    assert missing_file_remedy(broken, "lab", is_here=lambda _: True) == ""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "%pip install polars",
+        "!pip3 install -q polars",
+        "%%shell\npip install polars",
+        "!python -m pip install polars",
+    ],
+)
+def test_an_installation_without_a_network_names_the_other_way(code: str) -> None:
+    assert network_remedy(code, "none").endswith("sandcell kernel install --name mine --package polars")
+    assert network_remedy(code, "open") == ""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "pip = 1",
+        "install()",
+        "!pip install --no-index x",
+        "!pip install ./x",
+        "!pip install x.whl",
+        "# pipinstall",
+    ],
+)
+def test_what_needs_no_network_is_left_alone(code: str) -> None:
+    assert network_remedy(code, "none") == ""
