@@ -21,20 +21,20 @@ from sandcell_container.guest.file_cursor import decode_place, encode_place
 from sandcell_container.guest.file_errors import error_of_answer, error_of_errno
 from sandcell_container.guest.readable_file import ReadableFile, with_mime
 from sandcell_container.guest.user_worker import believe
+from sandcell_container.pour import write_all
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from sandcell_container.guest.user_worker import Answer, UserWorker
 
-__all__ = ["Condition", "Files", "ListPlan", "SearchPlan", "check_regular"]
+__all__ = ["Condition", "Files", "ListPlan", "Replacing", "SearchPlan", "check_regular"]
 
 _LONGEST_PATH = 4095  # PATH_MAX without its NUL
 _LONG_S = (
     3600.0  # a copy of a large folder may take as long; who asked for it may go away before, and ends it
 )
 _SPARE_S = 5.0  # from the end of a search's time to its answer
-_PIECE = 2**20
 
 
 class Condition(NamedTuple):
@@ -130,14 +130,14 @@ class Files:
         Raises:
             Conflict: CHANGED_SINCE, EXISTS: the condition does not hold, at the beginning or at the end.
         """
-        async with _Replacing(self, path, mode, condition) as made:
+        async with Replacing(self, path, mode, condition) as made:
             async for chunk in chunks:
                 _write_all(made.fd, chunk, path)
             return await made.keep()
 
-    def replacing(self, path: str, *, mode: int | None, condition: Condition) -> _Replacing:
+    def replacing(self, path: str, *, mode: int | None = None, condition: Condition = ALWAYS) -> Replacing:
         """Return what `write` does as a context: whoever enters it writes to its `fd`, then calls `keep`."""
-        return _Replacing(self, path, mode, condition)
+        return Replacing(self, path, mode, condition)
 
     async def append(
         self, path: str, chunks: AsyncIterator[bytes], *, condition: Condition = ALWAYS
@@ -330,7 +330,7 @@ class Files:
         return full
 
 
-class _Replacing:
+class Replacing:
     """A file that is to take the place of another: written beside it, until `keep`. Leaving it without takes it away."""
 
     def __init__(self, files: Files, path: str, mode: int | None, condition: Condition) -> None:
@@ -347,6 +347,14 @@ class _Replacing:
         return self._answer.fd
 
     async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        """Open it. Raises as `Files.write`."""
         self._answer = await self._files.ask("begin", self._path, **self._condition.fields())
         try:
             self._plan = believe(self._answer.data, _WritePlan)
@@ -354,13 +362,14 @@ class _Replacing:
         except BaseException:
             self._answer.close()
             raise
-        return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def close(self) -> None:
+        """Take it away, unless it was kept. Twice is fine."""
         if self._answer is not None:
             self._answer.close()
-        if self._plan is not None:
-            await self._files.forget(self._plan.temporary)
+        plan, self._plan = self._plan, None
+        if plan is not None:
+            await self._files.forget(plan.temporary)
 
     async def keep(self) -> FileInfo:
         """Put it into its place. Raises as `Files.write`."""
@@ -407,9 +416,7 @@ def check_regular(fd: int, path: str) -> os.stat_result:
 
 
 def _write_all(fd: int, data: bytes, path: str) -> None:
-    view = memoryview(data)
     try:
-        while view:
-            view = view[os.write(fd, view[:_PIECE]) :]
+        write_all(fd, data)
     except OSError as problem:
         raise error_of_errno(problem.errno or errno.EIO, path) from problem

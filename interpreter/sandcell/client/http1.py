@@ -82,6 +82,16 @@ class AnswerReader:
         """Whether the connection stays open behind this answer."""
         return self._stays
 
+    @property
+    def direct(self) -> int:
+        """How many bytes of data come next that were not fed yet, and nothing between them."""
+        is_plain = self._at is _At.DATA and not self._is_chunked
+        return self._left if is_plain and self._from == len(self._data) else 0
+
+    def skip(self, count: int) -> None:
+        """So many of these were read elsewhere."""
+        self._left -= count
+
     def begin(self, method: str) -> None:
         """The answer of a request with this method is next."""
         self._at = _At.HEAD

@@ -5,13 +5,34 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import stat
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-__all__ = ["Replacement"]
+__all__ = ["OpenFile", "Replacement"]
+
+
+class OpenFile:
+    """A regular file of this machine that is sent: as many bytes as it has now. A context manager.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._file = Path(path).open("rb", buffering=0)  # noqa: SIM115  # closed by `__exit__`
+        self.fd = self._file.fileno()
+        status = os.fstat(self.fd)
+        self.size = status.st_size if stat.S_ISREG(status.st_mode) else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
 
 
 class Replacement:
@@ -29,6 +50,11 @@ class Replacement:
         in_place = self._target.exists() and not self._target.is_file()
         self._part = None if in_place else self._target.with_name(f".sandcell-{secrets.token_hex(8)}.part")
         self._file: BinaryIO = (self._target if self._part is None else self._part).open("wb")
+
+    @property
+    def fd(self) -> int:
+        """Its descriptor, for who writes to that and not by `write`."""
+        return self._file.fileno()
 
     def write(self, data: bytes) -> None:
         self._file.write(data)

@@ -50,7 +50,7 @@ class Request:
     """One request. `headers`: what it has besides those that each has;
     `more_query`: what may stand in its query more than once. `repeatable`: sending it a second time does what sending it once does.
 
-    `streamed`: its body follows in chunks. `patience`: seconds until the head of its answer has to be there;
+    `streamed`: its body follows, in chunks or, where it has a `length`, as so many bytes. `patience`: seconds until the head of its answer has to be there;
     None is what the transport gives everybody. A stream's head comes at once, whatever it waits for. `wakes`: a stopped
     sandbox is started for it. `admitted`: what is said of the work that it is for, where it does not arrive: a reader of
     what a run does may come too late for the guest, and the run was taken all the same.
@@ -64,6 +64,7 @@ class Request:
     content_type: str = JSON_TYPE
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     streamed: bool = False
+    length: int | None = None
     repeatable: bool = True
     patience: float | None = None
     wakes: bool = True
@@ -84,6 +85,7 @@ class Conversation:
         self._fixed = f" HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n".encode()
         self._reader = AnswerReader()
         self._has_sent = True
+        self._is_chunked = True
 
     def begin(self, request: Request) -> bytes:
         """Return the bytes of `request`, whole unless its body is streamed."""
@@ -96,9 +98,9 @@ class Conversation:
         if run_id := run_of_caller():
             head += f"{INSIDE}: {run_id}\r\n".encode()
         if request.streamed:
-            return (
-                head + f"Content-Type: {request.content_type}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
-            )
+            self._is_chunked = request.length is None
+            size = "Transfer-Encoding: chunked" if self._is_chunked else f"Content-Length: {request.length}"
+            return head + f"Content-Type: {request.content_type}\r\n{size}\r\n\r\n".encode()
         if request.body or request.method in {"POST", "PUT"}:
             length = len(request.body)
             head += f"Content-Type: {request.content_type}\r\nContent-Length: {length}\r\n".encode()
@@ -106,7 +108,7 @@ class Conversation:
 
     def chunk(self, data: bytes) -> bytes:
         """Return the bytes of one piece of a body."""
-        return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
+        return b"%x\r\n%b\r\n" % (len(data), data) if data and self._is_chunked else data
 
     def piece(self, data: bytes) -> bytes:
         """Return the bytes of one piece of a body, or those that end it where it is empty."""
@@ -115,7 +117,7 @@ class Conversation:
     def end(self) -> bytes:
         """Return the bytes that end the body."""
         self._has_sent = True
-        return b"0\r\n\r\n"
+        return b"0\r\n\r\n" if self._is_chunked else b""
 
     def feed(self, data: bytes) -> None:
         """Take what came; b"" is the end of the connection."""
@@ -128,6 +130,14 @@ class Conversation:
             Cut: the connection ended in the middle of the answer, or what came is no HTTP.
         """
         return self._reader.next_part()
+
+    @property
+    def direct(self) -> int:
+        """How many bytes come next that are data and nothing else: who reads them past this says so by `skip`."""
+        return self._reader.direct
+
+    def skip(self, count: int) -> None:
+        self._reader.skip(count)
 
     @property
     def reusable(self) -> bool:

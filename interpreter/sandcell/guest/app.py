@@ -149,6 +149,7 @@ ROUTES: tuple[Route, ...] = (
 )
 
 _NO_BOUND = 2**62
+_PIECE = 2**20  # of a body, that is taken at once where it goes into a file
 
 
 def make_server(guest: Guest) -> HTTPServer:
@@ -163,6 +164,7 @@ def make_server(guest: Guest) -> HTTPServer:
     # Bodies are bounded by the handlers, which can say so in our form, and files have no bound.
     server = HTTPServer(application, max_body_size=_NO_BOUND)
     server.conn_params.header_timeout = None  # `Connections` has the deadlines
+    server.conn_params.chunk_size = _PIECE
     return server
 
 

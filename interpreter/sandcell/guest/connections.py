@@ -18,7 +18,7 @@ from enum import Enum
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tornado.iostream import IOStream, UnsatisfiableReadError
+from tornado.iostream import IOStream, StreamClosedError, UnsatisfiableReadError
 
 from sandcell.names import encode_names
 from sandcell_container.errors import CODES, ErrorCode, error
@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from tornado.httpserver import HTTPServer
 
     from sandcell_container.errors import SandcellError
+    from sandcell_container.pour import Pour
 
-__all__ = ["Connections", "GuestStream", "Phase", "Shortcut", "stream_of"]
+__all__ = ["Connections", "GuestStream", "Moved", "Phase", "Shortcut", "stream_of"]
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +73,23 @@ class Phase(Enum):
     SHORT = "nothing: it is being answered by a short cut"
 
 
+class Moved(bytes):
+    """A piece of a body that went straight into a file: it has a length, and no bytes. `problem`: it has come, and could not
+    be written."""
+
+    problem: OSError | None
+    _count: int
+
+    @classmethod
+    def of(cls, count: int, problem: OSError | None = None) -> Moved:
+        made = cls()
+        made._count, made.problem = count, problem
+        return made
+
+    def __len__(self) -> int:
+        return self._count
+
+
 class GuestStream(IOStream):
     """One connection. `phase` is set where a head was read, too: nothing here knows what follows it."""
 
@@ -83,11 +101,20 @@ class GuestStream(IOStream):
         self._has_answered = False
         self._held = bytearray()  # what has come and is not for tornado yet
         self._task: asyncio.Task[None] | None = None
+        self._pour: Pour | None = None
+        self._moving: tuple[asyncio.Future[bytes], int] | None = None
 
     @property
     def is_owing(self) -> bool:
         """Whether a request is half there, and its rest is waited for."""
         return self.phase in {Phase.HEAD, Phase.BODY} and self.reading()
+
+    def divert(self, pour: Pour | None) -> None:
+        """What comes of a body from now on goes there, and `read_bytes` returns only how much it was."""
+        self._pour = pour
+
+    def reading(self) -> bool:
+        return self._moving is not None or super().reading()
 
     def has_unread(self) -> bool:
         """Whether something has come that was not read yet, or the connection has gone."""
@@ -128,9 +155,41 @@ class GuestStream(IOStream):
     def read_bytes(self, num_bytes: int, partial: bool = False) -> Awaitable[bytes]:  # noqa: FBT001, FBT002 -- tornado's
         if self.phase is Phase.BODY:
             self._note()
-        return super().read_bytes(num_bytes, partial)
+        if self._pour is None or self._read_buffer_size:
+            return super().read_bytes(num_bytes, partial)
+        moved: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._moving = moved, num_bytes
+        self._move(self._pour)
+        if self._moving is not None:
+            self._add_io_state(self.io_loop.READ)
+        return moved
+
+    def _move(self, pour: Pour) -> None:
+        """Move what has come of the body, where somebody asks for it."""
+        if self._moving is None or self.socket is None:
+            return
+        moved, most = self._moving
+        try:
+            count = pour.fill(self.socket.fileno(), most)
+        except BlockingIOError:
+            return
+        except OSError:
+            count = 0
+        if not count:
+            self.close()
+            return
+        problem = None
+        try:
+            pour.drain()
+        except OSError as failure:
+            problem = failure
+        self._moving = None
+        moved.set_result(Moved.of(count, problem))
 
     def read_from_fd(self, buf: bytearray | memoryview) -> int | None:
+        if self._pour is not None:
+            self._move(self._pour)
+            return None
         if self._held and self.phase is not Phase.SHORT:
             count: int | None = min(len(self._held), len(buf))
             buf[:count] = self._held[:count]
@@ -170,6 +229,9 @@ class GuestStream(IOStream):
 
     def close(self, exc_info: Any = False) -> None:  # noqa: FBT002 -- tornado's
         self._connections.forget(self)
+        if self._moving is not None:
+            moving, self._moving = self._moving[0], None
+            moving.set_exception(StreamClosedError())
         if self._task is not None:
             self._task.cancel()
             self._task = None

@@ -10,11 +10,11 @@ from tornado.iostream import StreamClosedError
 from sandcell.api import AskComplete, AskInspect, CreateContext, ObjectInfo, Ticket
 from sandcell.exchange import FORMS, check_variable, load_object, new_exchange_path, save_object
 from sandcell.guest.request import ApiHandler
-from sandcell.guest.upload import UploadHandler
+from sandcell.guest.upload import FileIntake, UploadHandler
 from sandcell_container.errors import ErrorCode, error
 
 if TYPE_CHECKING:
-    from sandcell.guest.upload import Receiver
+    from sandcell.guest.upload import Intake
 
 __all__ = [
     "CompleteHandler",
@@ -105,13 +105,14 @@ class VariablesHandler(ApiHandler):
 class ObjectHandler(UploadHandler):
     """PUT, GET /v1/contexts/{id}/objects/{name}"""
 
-    def receiver(self) -> Receiver:
+    def intake(self) -> Intake:
         context = self.guest.contexts.get(self.path_args[0])
         self.guest.executions.check_turn(context.id, self.inside)
         check_variable(self.path_args[1])
         self._form()
         files, self._file = self.guest.files, new_exchange_path()
-        return lambda chunks: files.write(self._file, chunks, mode=0o600)
+        made = files.replacing(self._file, mode=0o600)
+        return FileIntake(self.guest.group, made, self._file)
 
     async def put(self, context_id: str, name: str) -> None:
         guest = self.guest

@@ -10,13 +10,13 @@ from sandcell.api import CopyFile, FilePath, InsertText, ListFiles, ReplaceText,
 from sandcell.guest.connections import stream_of
 from sandcell.guest.files import path_in_query, placed
 from sandcell.guest.request import ApiHandler
-from sandcell.guest.upload import UploadHandler
+from sandcell.guest.upload import PipedIntake, UploadHandler
 from sandcell_container.errors import ErrorCode, error
 from sandcell_container.guest.file_archive import open_folder, write_folder
 from sandcell_container.guest.files import Condition, ListPlan, SearchPlan
 
 if TYPE_CHECKING:
-    from sandcell.guest.upload import Receiver
+    from sandcell.guest.upload import Intake
 
 __all__ = [
     "ArchiveHandler",
@@ -141,10 +141,12 @@ class SearchFilesHandler(_FileVerb):
 class ArchiveHandler(UploadHandler):
     """GET, PUT /v1/files/archive?path=: a folder as a stream of tar."""
 
-    def receiver(self) -> Receiver:
+    def intake(self) -> Intake:
         files, path = self.guest.files, path_in_query(self)
         replace = self.flag("replace", default=False)
-        return lambda chunks: write_folder(files, path, chunks, replace=replace)
+        return PipedIntake(
+            self.guest.group, lambda chunks: write_folder(files, path, chunks, replace=replace)
+        )
 
     async def get(self) -> None:
         exclude = self.get_query_arguments("exclude")

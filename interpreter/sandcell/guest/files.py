@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from tornado.iostream import StreamClosedError
 
 from sandcell.guest.conditions import Span, condition_of, is_known, line_span, span_of
-from sandcell.guest.upload import UploadHandler
+from sandcell.guest.sending import LARGE, send_file
+from sandcell.guest.upload import FileIntake, PipedIntake, UploadHandler
 from sandcell_container.errors import ErrorCode, error
 
 if TYPE_CHECKING:
     from sandcell.guest.request import ApiHandler
-    from sandcell.guest.upload import Receiver
+    from sandcell.guest.upload import Intake
     from sandcell_container.file_info import FileInfo
     from sandcell_container.guest.readable_file import ReadableFile
 
@@ -27,17 +28,22 @@ _AS_STRANGER = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": 
 class FileHandler(UploadHandler):
     """GET, HEAD, PUT, PATCH, DELETE /v1/files?path="""
 
-    def receiver(self) -> Receiver:
+    def intake(self) -> Intake:
         files, path, condition = self.guest.files, path_in_query(self), condition_of(self.request.headers)
         if self.request.method == "PATCH":
-            return lambda chunks: files.append(path, chunks, condition=condition)
-        mode = self._mode()
-        return lambda chunks: files.write(path, chunks, mode=mode, condition=condition)
+            return PipedIntake(
+                self.guest.group, lambda chunks: files.append(path, chunks, condition=condition)
+            )
+        made = files.replacing(path, mode=self._mode(), condition=condition)
+        return FileIntake(self.guest.group, made, path)
 
     async def get(self) -> None:
         file = await self.guest.files.read(path_in_query(self))
         try:
             span = await self._begin(file)
+            if span is not None and file.is_measured and span.end - span.start >= LARGE:
+                await send_file(self, file.fd, span)
+                return
             if span is not None:
                 self.cancel_when_client_goes()
                 async for chunk in file.chunks(span.start, span.end if file.is_measured else None):

@@ -74,7 +74,7 @@ class ApiHandler(RequestHandler):
     def set_default_headers(self) -> None:
         self.clear_header("Server")  # who asks knows, and each header costs both ends
 
-    def prepare(self) -> None:
+    def prepare(self) -> Awaitable[None] | None:
         self.request_id = self.request.headers.get("X-Request-Id", "")[:128] or self.guest.next_request_id()
         self.set_header("X-Request-Id", self.request_id)
         given = self.request.headers.get("Authorization", "")
@@ -87,6 +87,7 @@ class ApiHandler(RequestHandler):
                 hint="where its files are kept, the same call starts it again as soon as it has ended",
                 details={"admitted": False},
             )
+        return None
 
     def data_received(self, chunk: bytes) -> Awaitable[None] | None:
         """Take a piece of the body; what is over the bound is read and dropped, so that the refusal arrives."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sandcell.client.protocol import Address
     from sandcell.client.stdin import StdinFile
     from sandcell_container.file_info import TransferReport
+    from sandcell_container.pour import Pour
 
 __all__ = [
     "Beside",
@@ -90,6 +91,27 @@ class Channel:
         async with _until(deadline):
             return await asyncio.get_running_loop().sock_recv(self._socket, _CHUNK)
 
+    async def send_file(self, fd: int, at: int, count: int, deadline: float | None) -> int:
+        """Send at most `count` bytes of a file from `at` on, and return how many, 0 at its end."""
+        while True:
+            try:
+                return os.sendfile(self._socket.fileno(), fd, at, count)
+            except BlockingIOError:
+                async with _until(deadline):
+                    await _writable(self._socket.fileno())
+
+    async def receive_into(self, pour: Pour, most: int, deadline: float | None) -> int:
+        """Move at most `most` bytes that come to where `pour` does, and return how many, 0 at the end of the connection."""
+        while True:
+            try:
+                count = pour.fill(self._socket.fileno(), most)
+            except BlockingIOError:
+                async with _until(deadline):
+                    await _readable(self._socket.fileno())
+                continue
+            await asyncio.to_thread(pour.drain)
+            return count
+
     @asynccontextmanager
     async def sending(self, stdin: StdinFile, encode: Callable[[bytes], bytes]) -> AsyncGenerator[None]:
         """Inside the block also send what `stdin` gives, each piece by `encode`, whose b"" is the end. Where the other
@@ -148,6 +170,16 @@ async def _readable(fd: int) -> None:
         await ready
     finally:
         loop.remove_reader(fd)
+
+
+async def _writable(fd: int) -> None:
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_writer(fd, _wake, ready)
+    try:
+        await ready
+    finally:
+        loop.remove_writer(fd)
 
 
 def _wake(ready: asyncio.Future[None]) -> None:

@@ -13,7 +13,8 @@ from sandcell_container.frames import Cursor, Entry, FrameDecoder, Kind
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-    from sandcell.client.aio.transport import AsyncAnswer, AsyncTransport
+    from sandcell.client.aio.answer import AsyncAnswer
+    from sandcell.client.aio.transport import AsyncTransport
 
 __all__ = ["AsyncFollower", "Followed", "read_entries"]
 

@@ -9,7 +9,8 @@ from sandcell.client.protocol import Request, path_of
 if TYPE_CHECKING:
     from typing import Literal
 
-    from sandcell.client.aio.transport import AsyncAnswer, AsyncTransport
+    from sandcell.client.aio.answer import AsyncAnswer
+    from sandcell.client.aio.transport import AsyncTransport
 
 __all__ = ["AsyncLease"]
 

@@ -10,7 +10,8 @@ from sandcell_container.file_info import FileInfo
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from sandcell.client.aio.transport import AsyncAnswer, AsyncTransport, AsyncUpload
+    from sandcell.client.aio.answer import AsyncAnswer, AsyncUpload
+    from sandcell.client.aio.transport import AsyncTransport
     from sandcell.client.protocol import Request
 
 __all__ = ["AsyncFileReader", "AsyncFileWriter"]

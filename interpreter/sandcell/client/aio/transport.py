@@ -6,13 +6,14 @@ import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from sandcell.client.aio.channel import Channel
+from sandcell.client.aio.answer import AsyncAnswer, AsyncUpload
+from sandcell.client.aio.channel import Channel, call
+from sandcell.client.aio.connection import Connection, OutgoingFile
 from sandcell.client.protocol import (
     Address,
     Conversation,
     Cut,
     Head,
-    Mark,
     Request,
     decode_body,
     error_of,
@@ -30,10 +31,11 @@ if TYPE_CHECKING:
     from sandcell.client.stdin import StdinFile
     from sandcell_container.end import End
 
-__all__ = ["AsyncAnswer", "AsyncTransport", "AsyncUpload", "AsyncWaker"]
+__all__ = ["AsyncTransport", "AsyncWaker"]
 
 T = TypeVar("T")
 
+_PIECE = 8 * 2**20  # of a file: what the kernel is asked to send at once
 _KEPT = 16  # idle connections: more than this many at once are rare, and each holds a descriptor at the guest
 _TRIES = 3  # a kept connection that the guest had closed, then two new ones
 _ALIVE_S = 2.0  # a guest that serves tells its health in a few milliseconds
@@ -70,13 +72,15 @@ class AsyncTransport:
         self._token = token
         self._connect_timeout = connect_timeout
         # Appended to and popped from only: that is atomic, and a lock might be held when the program forks.
-        self._kept = list[_Connection]()
+        self._kept = list[Connection]()
 
     async def call(self, request: Request, answer: type[T]) -> T:
         """Send `request` and return its answer as `answer`."""
         return decode_body(await self.fetch(request), answer)
 
-    async def fetch(self, request: Request, *, chunks: AsyncIterator[bytes] | None = None) -> bytes:
+    async def fetch(
+        self, request: Request, *, chunks: AsyncIterator[bytes] | OutgoingFile | None = None
+    ) -> bytes:
         """Send `request` and return the body of its answer. `chunks`: see `open`."""
         opened = await self.open(request, chunks=chunks)
         try:
@@ -90,7 +94,7 @@ class AsyncTransport:
         self,
         request: Request,
         *,
-        chunks: AsyncIterator[bytes] | None = None,
+        chunks: AsyncIterator[bytes] | OutgoingFile | None = None,
         deadline: float | None = None,
     ) -> AsyncAnswer:
         """Send `request` and return its answer when its head is there; close it.
@@ -216,14 +220,14 @@ class AsyncTransport:
         while self._kept:
             self._kept.pop().close()
 
-    def give_back(self, connection: _Connection) -> None:
+    def give_back(self, connection: Connection) -> None:
         """Keep a connection that can serve again, close another."""
         if connection.conversation.reusable and len(self._kept) < _KEPT:
             self._kept.append(connection)
         else:
             connection.close()
 
-    async def connect(self, *, admitted: Admitted = False) -> _Connection:
+    async def connect(self, *, admitted: Admitted = False) -> Connection:
         """Return a new connection."""
         deadline = time.monotonic() + self._connect_timeout
         try:
@@ -234,9 +238,9 @@ class AsyncTransport:
             if self.address.path:
                 raise await self.lost(admitted=admitted) from problem
             raise unreachable(self.address, str(problem), admitted=admitted) from problem
-        return _Connection(channel, Conversation(self.address, self._token))
+        return Connection(channel, Conversation(self.address, self._token))
 
-    async def _take(self, admitted: Admitted, *, wakes: bool) -> _Connection:
+    async def _take(self, admitted: Admitted, *, wakes: bool) -> Connection:
         while self._kept:
             try:
                 kept = self._kept.pop()
@@ -247,7 +251,7 @@ class AsyncTransport:
             kept.close()
         return await self._connect_awake(admitted=admitted, wakes=wakes)
 
-    async def _connect_awake(self, *, admitted: Admitted, wakes: bool) -> _Connection:
+    async def _connect_awake(self, *, admitted: Admitted, wakes: bool) -> Connection:
         """Return a new connection, to a guest that is started first where that `wakes` it."""
         try:
             return await self.connect(admitted=admitted)
@@ -257,7 +261,7 @@ class AsyncTransport:
         await self.waker.wake()
         return await self.connect(admitted=admitted)
 
-    async def _is_served(self, connection: _Connection) -> bool:
+    async def _is_served(self, connection: Connection) -> bool:
         """Tell whether the guest answers on this connection, or at least does not end it."""
         deadline = time.monotonic() + _ALIVE_S
         try:
@@ -274,9 +278,9 @@ class AsyncTransport:
 
     async def _begin(
         self,
-        connection: _Connection,
+        connection: Connection,
         request: Request,
-        chunks: AsyncIterator[bytes] | None,
+        chunks: AsyncIterator[bytes] | OutgoingFile | None,
         sooner: float | None,
     ) -> Head:
         try:
@@ -293,10 +297,25 @@ class AsyncTransport:
         own = time.monotonic() + (request.patience or self.reply_timeout)
         return own if sooner is None else min(own, sooner)
 
-    async def _upload(self, connection: _Connection, chunks: AsyncIterator[bytes]) -> None:
+    async def _upload(self, connection: Connection, chunks: AsyncIterator[bytes] | OutgoingFile) -> None:
+        if isinstance(chunks, OutgoingFile):
+            await self._upload_file(connection, chunks)
+            return
         async for chunk in chunks:
             await connection.send(connection.conversation.chunk(chunk), time.monotonic() + self.reply_timeout)
         await connection.send(connection.conversation.end(), time.monotonic() + self.reply_timeout)
+
+    async def _upload_file(self, connection: Connection, file: OutgoingFile) -> None:
+        done = 0
+        while done < file.size:
+            count = min(_PIECE, file.size - done)
+            sent = await connection.send_file(file.fd, done, count, time.monotonic() + self.reply_timeout)
+            if not sent:
+                raise OSError(f"the file has become shorter than {file.size} bytes meanwhile")
+            done += sent
+            if file.on_progress is not None:
+                await call(file.on_progress, done, file.size)
+        connection.conversation.end()
 
     async def accept(self, answer: AsyncAnswer) -> AsyncAnswer:
         """Return an answer that is none of an error, else raise that."""
@@ -309,139 +328,3 @@ class AsyncTransport:
         finally:
             answer.close()
         raise await self.heed(error_of(answer.head.status, body), admitted="unknown")
-
-
-class AsyncAnswer:
-    """An answer whose head is there; its body is read in pieces or at once. Close it."""
-
-    def __init__(self, transport: AsyncTransport, connection: _Connection, head: Head) -> None:
-        self.head = head
-        self._transport = transport
-        self._connection: _Connection | None = connection
-
-    async def read(self, deadline: float | None) -> bytes:
-        """Return the next piece of the body, b"" at its end.
-
-        Raises:
-            Cut: the connection broke before the end.
-            TimeoutError: nothing came until `deadline` (`time.monotonic()`); the answer is of no use then.
-        """
-        connection = self._connection
-        if connection is None:
-            return b""
-        try:
-            part = await connection.next_part(deadline)
-        except BaseException:
-            self.close()
-            raise
-        if isinstance(part, bytes):
-            return part
-        self._connection = None
-        self._transport.give_back(connection)
-        return b""
-
-    async def read_all(self) -> bytes:
-        """Return the whole body."""
-        deadline = time.monotonic() + self._transport.reply_timeout
-        parts = list[bytes]()
-        try:
-            while part := await self.read(deadline):
-                parts.append(part)
-        except TimeoutError as problem:
-            raise unreachable(self._transport.address, str(problem), admitted=True) from problem
-        return b"".join(parts)
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield the body piece by piece; UNREACHABLE where it breaks off or stalls."""
-        address, patience = self._transport.address, self._transport.reply_timeout
-        try:
-            while part := await self.read(time.monotonic() + patience):
-                yield part
-        except TimeoutError as problem:
-            raise unreachable(address, str(problem), admitted=True) from problem
-        except Cut as cut:
-            raise await self._transport.missed(str(cut), admitted=True) from cut
-
-    def close(self) -> None:
-        """Give it up; a connection in the middle of a body is closed, which the guest notices."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-
-class AsyncUpload:
-    """The body of a request on its way: `send` pieces, then `finish`; close it."""
-
-    def __init__(self, transport: AsyncTransport, connection: _Connection, request: Request) -> None:
-        self._transport = transport
-        self._connection = connection
-        self._request = request
-        self._is_answered = False
-
-    async def send(self, data: bytes) -> None:
-        """Send a piece. Raises what the guest answers where it takes no more."""
-        try:
-            await self._connection.send(self._connection.conversation.chunk(data), self._deadline())
-        except (Cut, TimeoutError):
-            await self._hear()
-            raise
-
-    async def finish(self) -> bytes:
-        """Say that this was all, and return the body of the answer."""
-        try:
-            await self._connection.send(self._connection.conversation.end(), self._deadline())
-        except (Cut, TimeoutError):
-            pass  # the answer says why, where there is one
-        return await self._hear()
-
-    def close(self) -> None:
-        """Give it up, where it has not finished."""
-        if not self._is_answered:
-            self._connection.close()
-
-    async def _hear(self) -> bytes:
-        async with self._transport.told():
-            head = await self._connection.head(self._deadline())
-        self._is_answered = True
-        answer = await self._transport.accept(AsyncAnswer(self._transport, self._connection, head))
-        return await answer.read_all()
-
-    def _deadline(self) -> float:
-        return time.monotonic() + (self._request.patience or self._transport.reply_timeout)
-
-
-class _Connection:
-    """One connection and what was said on it. What breaks it is Cut, but for a deadline: TimeoutError."""
-
-    def __init__(self, channel: Channel, conversation: Conversation) -> None:
-        self.channel = channel
-        self.conversation = conversation
-
-    async def send(self, data: bytes, deadline: float | None) -> None:
-        try:
-            await self.channel.send(data, deadline)
-        except TimeoutError:
-            raise
-        except OSError as problem:
-            raise Cut(str(problem)) from problem
-
-    async def head(self, deadline: float | None) -> Head:
-        part = await self.next_part(deadline)
-        if not isinstance(part, Head):
-            raise Cut("the answer has no head")
-        return part
-
-    async def next_part(self, deadline: float | None) -> Head | bytes | Mark:
-        while True:
-            part = self.conversation.next_part()
-            if part is not Mark.NEED_DATA:
-                return part
-            try:
-                self.conversation.feed(await self.channel.receive(deadline))
-            except TimeoutError:
-                raise
-            except OSError as problem:
-                raise Cut(str(problem), is_reset=isinstance(problem, ConnectionResetError)) from problem
-
-    def close(self) -> None:
-        self.channel.close()

@@ -6,6 +6,7 @@ No event loop and no thread: it works inside a running notebook, and callbacks r
 from __future__ import annotations
 
 import inspect
+import os
 import select
 import time
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from sandcell.client.protocol import Address
     from sandcell.client.stdin import StdinFile
     from sandcell_container.file_info import TransferReport
+    from sandcell_container.pour import Pour
 
 __all__ = [
     "Beside",
@@ -92,6 +94,25 @@ class Channel:
                 return self._socket.recv(_CHUNK)
             except BlockingIOError:
                 continue
+
+    def send_file(self, fd: int, at: int, count: int, deadline: float | None) -> int:
+        """Send at most `count` bytes of a file from `at` on, and return how many, 0 at its end."""
+        while True:
+            try:
+                return os.sendfile(self._socket.fileno(), fd, at, count)
+            except BlockingIOError:
+                self._wait(select.POLLOUT, deadline)
+
+    def receive_into(self, pour: Pour, most: int, deadline: float | None) -> int:
+        """Move at most `most` bytes that come to where `pour` does, and return how many, 0 at the end of the connection."""
+        while True:
+            try:
+                count = pour.fill(self._socket.fileno(), most)
+            except BlockingIOError:
+                self._wait(select.POLLIN, deadline)
+                continue
+            pour.drain()
+            return count
 
     @contextmanager
     def sending(self, stdin: StdinFile, encode: Callable[[bytes], bytes]) -> Generator[None]:

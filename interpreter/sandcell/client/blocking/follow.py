@@ -14,7 +14,8 @@ from sandcell_container.frames import Cursor, Entry, FrameDecoder, Kind
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from sandcell.client.blocking.transport import Answer, Transport
+    from sandcell.client.blocking.answer import Answer
+    from sandcell.client.blocking.transport import Transport
 
 __all__ = ["Followed", "Follower", "read_entries"]
 

@@ -10,7 +10,8 @@ from sandcell.client.protocol import Request, path_of
 if TYPE_CHECKING:
     from typing import Literal
 
-    from sandcell.client.blocking.transport import Answer, Transport
+    from sandcell.client.blocking.answer import Answer
+    from sandcell.client.blocking.transport import Transport
 
 __all__ = ["Lease"]
 

@@ -11,7 +11,8 @@ from sandcell_container.file_info import FileInfo
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sandcell.client.blocking.transport import Answer, Transport, Upload
+    from sandcell.client.blocking.answer import Answer, Upload
+    from sandcell.client.blocking.transport import Transport
     from sandcell.client.protocol import Request
 
 __all__ = ["FileReader", "FileWriter"]

@@ -15,8 +15,10 @@ from sandcell.client.blocking.channel import (
     unpack_chunks,
     write_chunks,
 )
+from sandcell.client.blocking.connection import OutgoingFile
 from sandcell.client.checks import check_callbacks, check_path
 from sandcell.client.file_options import LONG_PATIENCE_S, change_request, check_patterns, file_request
+from sandcell.client.local_file import OpenFile, Replacement
 from sandcell.client.protocol import Request, decode_body, path_of
 from sandcell_container.file_info import FileInfo, TransferReport
 
@@ -111,21 +113,32 @@ class Transfers:
 
     def _upload_file(self, local: str, remote: str, on_progress: Progress | None) -> TransferReport:
         request = replace(change_request("PUT", remote, self._query), streamed=True)
-        size = in_thread(os.path.getsize, local)
-        chunks = _counted(read_chunks(local), on_progress, size)
-        info = decode_body(self._transport.fetch(request, chunks=chunks), FileInfo)
-        return TransferReport(files=1, bytes=info.size, skipped=[])
+        with in_thread(OpenFile, local) as file:
+            if file.size is None:  # a pipe, or a device
+                chunks = _counted(read_chunks(local), on_progress, None)
+                body = self._transport.fetch(request, chunks=chunks)
+            else:
+                sent = OutgoingFile(file.fd, file.size, on_progress)
+                body = self._transport.fetch(replace(request, length=file.size), chunks=sent)
+        return TransferReport(files=1, bytes=decode_body(body, FileInfo).size, skipped=[])
 
     def _download_file(self, remote: str, local: str, on_progress: Progress | None) -> TransferReport:
         answer = self._transport.open(file_request("GET", remote, self._query))
         try:
             length = answer.head.headers.get("content-length")
-            size = None if length is None else int(length)
-            counter = _Counter()
-            write_chunks(local, _counted(answer.chunks(), on_progress, size, counter))
+            total, done = None if length is None else int(length), 0
+            made = in_thread(Replacement, local)
+            try:
+                for count in answer.pour(made.fd):
+                    done += count
+                    if on_progress is not None:
+                        call(on_progress, done, total)
+                in_thread(made.keep)
+            finally:
+                made.drop()
         finally:
             answer.close()
-        return TransferReport(files=1, bytes=counter.bytes, skipped=[])
+        return TransferReport(files=1, bytes=done, skipped=[])
 
     def _is_folder(self, path: str) -> bool:
         """Tell whether it is one, or a symlink to one."""
@@ -143,23 +156,11 @@ class Transfers:
         )
 
 
-class _Counter:
-    """How many bytes have been moved."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
-
-
-def _counted(
-    chunks: Iterator[bytes],
-    on_progress: Progress | None,
-    total: int | None,
-    counter: _Counter | None = None,
-) -> Iterator[bytes]:
+def _counted(chunks: Iterator[bytes], on_progress: Progress | None, total: int | None) -> Iterator[bytes]:
     """Yield `chunks`, and tell how many bytes that were."""
-    counted = counter or _Counter()
+    done = 0
     for chunk in chunks:
-        counted.bytes += len(chunk)
+        done += len(chunk)
         if on_progress is not None:
-            call(on_progress, counted.bytes, total)
+            call(on_progress, done, total)
         yield chunk

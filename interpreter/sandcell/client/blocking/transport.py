@@ -7,13 +7,14 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from sandcell.client.blocking.channel import Channel
+from sandcell.client.blocking.answer import Answer, Upload
+from sandcell.client.blocking.channel import Channel, call
+from sandcell.client.blocking.connection import Connection, OutgoingFile
 from sandcell.client.protocol import (
     Address,
     Conversation,
     Cut,
     Head,
-    Mark,
     Request,
     decode_body,
     error_of,
@@ -31,10 +32,11 @@ if TYPE_CHECKING:
     from sandcell.client.stdin import StdinFile
     from sandcell_container.end import End
 
-__all__ = ["Answer", "Transport", "Upload", "Waker"]
+__all__ = ["Transport", "Waker"]
 
 T = TypeVar("T")
 
+_PIECE = 8 * 2**20  # of a file: what the kernel is asked to send at once
 _KEPT = 16  # idle connections: more than this many at once are rare, and each holds a descriptor at the guest
 _TRIES = 3  # a kept connection that the guest had closed, then two new ones
 _ALIVE_S = 2.0  # a guest that serves tells its health in a few milliseconds
@@ -71,13 +73,13 @@ class Transport:
         self._token = token
         self._connect_timeout = connect_timeout
         # Appended to and popped from only: that is atomic, and a lock might be held when the program forks.
-        self._kept = list[_Connection]()
+        self._kept = list[Connection]()
 
     def call(self, request: Request, answer: type[T]) -> T:
         """Send `request` and return its answer as `answer`."""
         return decode_body(self.fetch(request), answer)
 
-    def fetch(self, request: Request, *, chunks: Iterator[bytes] | None = None) -> bytes:
+    def fetch(self, request: Request, *, chunks: Iterator[bytes] | OutgoingFile | None = None) -> bytes:
         """Send `request` and return the body of its answer. `chunks`: see `open`."""
         opened = self.open(request, chunks=chunks)
         try:
@@ -91,7 +93,7 @@ class Transport:
         self,
         request: Request,
         *,
-        chunks: Iterator[bytes] | None = None,
+        chunks: Iterator[bytes] | OutgoingFile | None = None,
         deadline: float | None = None,
     ) -> Answer:
         """Send `request` and return its answer when its head is there; close it.
@@ -217,14 +219,14 @@ class Transport:
         while self._kept:
             self._kept.pop().close()
 
-    def give_back(self, connection: _Connection) -> None:
+    def give_back(self, connection: Connection) -> None:
         """Keep a connection that can serve again, close another."""
         if connection.conversation.reusable and len(self._kept) < _KEPT:
             self._kept.append(connection)
         else:
             connection.close()
 
-    def connect(self, *, admitted: Admitted = False) -> _Connection:
+    def connect(self, *, admitted: Admitted = False) -> Connection:
         """Return a new connection."""
         deadline = time.monotonic() + self._connect_timeout
         try:
@@ -235,9 +237,9 @@ class Transport:
             if self.address.path:
                 raise self.lost(admitted=admitted) from problem
             raise unreachable(self.address, str(problem), admitted=admitted) from problem
-        return _Connection(channel, Conversation(self.address, self._token))
+        return Connection(channel, Conversation(self.address, self._token))
 
-    def _take(self, admitted: Admitted, *, wakes: bool) -> _Connection:
+    def _take(self, admitted: Admitted, *, wakes: bool) -> Connection:
         while self._kept:
             try:
                 kept = self._kept.pop()
@@ -248,7 +250,7 @@ class Transport:
             kept.close()
         return self._connect_awake(admitted=admitted, wakes=wakes)
 
-    def _connect_awake(self, *, admitted: Admitted, wakes: bool) -> _Connection:
+    def _connect_awake(self, *, admitted: Admitted, wakes: bool) -> Connection:
         """Return a new connection, to a guest that is started first where that `wakes` it."""
         try:
             return self.connect(admitted=admitted)
@@ -258,7 +260,7 @@ class Transport:
         self.waker.wake()
         return self.connect(admitted=admitted)
 
-    def _is_served(self, connection: _Connection) -> bool:
+    def _is_served(self, connection: Connection) -> bool:
         """Tell whether the guest answers on this connection, or at least does not end it."""
         deadline = time.monotonic() + _ALIVE_S
         try:
@@ -275,9 +277,9 @@ class Transport:
 
     def _begin(
         self,
-        connection: _Connection,
+        connection: Connection,
         request: Request,
-        chunks: Iterator[bytes] | None,
+        chunks: Iterator[bytes] | OutgoingFile | None,
         sooner: float | None,
     ) -> Head:
         try:
@@ -294,10 +296,25 @@ class Transport:
         own = time.monotonic() + (request.patience or self.reply_timeout)
         return own if sooner is None else min(own, sooner)
 
-    def _upload(self, connection: _Connection, chunks: Iterator[bytes]) -> None:
+    def _upload(self, connection: Connection, chunks: Iterator[bytes] | OutgoingFile) -> None:
+        if isinstance(chunks, OutgoingFile):
+            self._upload_file(connection, chunks)
+            return
         for chunk in chunks:
             connection.send(connection.conversation.chunk(chunk), time.monotonic() + self.reply_timeout)
         connection.send(connection.conversation.end(), time.monotonic() + self.reply_timeout)
+
+    def _upload_file(self, connection: Connection, file: OutgoingFile) -> None:
+        done = 0
+        while done < file.size:
+            count = min(_PIECE, file.size - done)
+            sent = connection.send_file(file.fd, done, count, time.monotonic() + self.reply_timeout)
+            if not sent:
+                raise OSError(f"the file has become shorter than {file.size} bytes meanwhile")
+            done += sent
+            if file.on_progress is not None:
+                call(file.on_progress, done, file.size)
+        connection.conversation.end()
 
     def accept(self, answer: Answer) -> Answer:
         """Return an answer that is none of an error, else raise that."""
@@ -310,139 +327,3 @@ class Transport:
         finally:
             answer.close()
         raise self.heed(error_of(answer.head.status, body), admitted="unknown")
-
-
-class Answer:
-    """An answer whose head is there; its body is read in pieces or at once. Close it."""
-
-    def __init__(self, transport: Transport, connection: _Connection, head: Head) -> None:
-        self.head = head
-        self._transport = transport
-        self._connection: _Connection | None = connection
-
-    def read(self, deadline: float | None) -> bytes:
-        """Return the next piece of the body, b"" at its end.
-
-        Raises:
-            Cut: the connection broke before the end.
-            TimeoutError: nothing came until `deadline` (`time.monotonic()`); the answer is of no use then.
-        """
-        connection = self._connection
-        if connection is None:
-            return b""
-        try:
-            part = connection.next_part(deadline)
-        except BaseException:
-            self.close()
-            raise
-        if isinstance(part, bytes):
-            return part
-        self._connection = None
-        self._transport.give_back(connection)
-        return b""
-
-    def read_all(self) -> bytes:
-        """Return the whole body."""
-        deadline = time.monotonic() + self._transport.reply_timeout
-        parts = list[bytes]()
-        try:
-            while part := self.read(deadline):
-                parts.append(part)
-        except TimeoutError as problem:
-            raise unreachable(self._transport.address, str(problem), admitted=True) from problem
-        return b"".join(parts)
-
-    def chunks(self) -> Iterator[bytes]:
-        """Yield the body piece by piece; UNREACHABLE where it breaks off or stalls."""
-        address, patience = self._transport.address, self._transport.reply_timeout
-        try:
-            while part := self.read(time.monotonic() + patience):
-                yield part
-        except TimeoutError as problem:
-            raise unreachable(address, str(problem), admitted=True) from problem
-        except Cut as cut:
-            raise self._transport.missed(str(cut), admitted=True) from cut
-
-    def close(self) -> None:
-        """Give it up; a connection in the middle of a body is closed, which the guest notices."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-
-class Upload:
-    """The body of a request on its way: `send` pieces, then `finish`; close it."""
-
-    def __init__(self, transport: Transport, connection: _Connection, request: Request) -> None:
-        self._transport = transport
-        self._connection = connection
-        self._request = request
-        self._is_answered = False
-
-    def send(self, data: bytes) -> None:
-        """Send a piece. Raises what the guest answers where it takes no more."""
-        try:
-            self._connection.send(self._connection.conversation.chunk(data), self._deadline())
-        except (Cut, TimeoutError):
-            self._hear()
-            raise
-
-    def finish(self) -> bytes:
-        """Say that this was all, and return the body of the answer."""
-        try:
-            self._connection.send(self._connection.conversation.end(), self._deadline())
-        except (Cut, TimeoutError):
-            pass  # the answer says why, where there is one
-        return self._hear()
-
-    def close(self) -> None:
-        """Give it up, where it has not finished."""
-        if not self._is_answered:
-            self._connection.close()
-
-    def _hear(self) -> bytes:
-        with self._transport.told():
-            head = self._connection.head(self._deadline())
-        self._is_answered = True
-        answer = self._transport.accept(Answer(self._transport, self._connection, head))
-        return answer.read_all()
-
-    def _deadline(self) -> float:
-        return time.monotonic() + (self._request.patience or self._transport.reply_timeout)
-
-
-class _Connection:
-    """One connection and what was said on it. What breaks it is Cut, but for a deadline: TimeoutError."""
-
-    def __init__(self, channel: Channel, conversation: Conversation) -> None:
-        self.channel = channel
-        self.conversation = conversation
-
-    def send(self, data: bytes, deadline: float | None) -> None:
-        try:
-            self.channel.send(data, deadline)
-        except TimeoutError:
-            raise
-        except OSError as problem:
-            raise Cut(str(problem)) from problem
-
-    def head(self, deadline: float | None) -> Head:
-        part = self.next_part(deadline)
-        if not isinstance(part, Head):
-            raise Cut("the answer has no head")
-        return part
-
-    def next_part(self, deadline: float | None) -> Head | bytes | Mark:
-        while True:
-            part = self.conversation.next_part()
-            if part is not Mark.NEED_DATA:
-                return part
-            try:
-                self.conversation.feed(self.channel.receive(deadline))
-            except TimeoutError:
-                raise
-            except OSError as problem:
-                raise Cut(str(problem), is_reset=isinstance(problem, ConnectionResetError)) from problem
-
-    def close(self) -> None:
-        self.channel.close()
