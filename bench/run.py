@@ -9,6 +9,7 @@ from pathlib import Path
 from bench.commands import open_command_rows
 from bench.containers import open_container_rows
 from bench.contexts import open_context_rows
+from bench.files import open_file_rows
 from bench.harness import Outcome, measure, print_table, save
 from bench.life import open_life_rows
 from bench.results import open_result_rows
@@ -29,6 +30,7 @@ def main() -> int:
         open_context_rows,
         open_life_rows,
         open_container_rows,
+        open_file_rows,
     ):
         with open_some(options.engine) as rows:
             outcomes += [measure(row) for row in rows]

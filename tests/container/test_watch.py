@@ -176,6 +176,9 @@ async def test_the_end_of_what_is_watched_is_told(post: Post) -> None:
             (post.folder / name).rename(post.folder / "elsewhere")
         assert await post.told(watch, f'ENDED {{"why": "{end}"}}') == [f'ENDED {{"why": "{end}"}}']
         assert watch.journal.ended
+        assert (
+            await post.watches.open(name, WatchPlan(name), resumes=True) is watch
+        )  # the end is told to who comes later
 
 
 async def test_what_is_too_much_is_told_as_lost_and_watching_goes_on(post: Post) -> None:

@@ -108,7 +108,7 @@ def test_a_folder_goes_up_and_down_with_progress(sandbox: Sandbox, tmp_path: Pat
     def stop(_done: int, _total: int | None) -> None:
         raise ZeroDivisionError
 
-    for local, remote in [(source, "other"), (source / "run", "other.txt")]:
+    for local, remote in [(source, "other"), (source / "deep" / "data", "other.txt")]:
         with pytest.raises(ZeroDivisionError):
             sandbox.files.upload(local, remote, on_progress=stop)
     for remote, name in [("folder", "other"), ("folder/run", "run")]:

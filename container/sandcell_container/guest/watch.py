@@ -109,12 +109,11 @@ class Watches:
             yield
         finally:
             watch.viewers -= 1
-            if not watch.viewers and watch.id in self._known:
-                loop = asyncio.get_running_loop()
-                watch.closing = loop.call_later(self._linger, self._end, watch)
+            if not watch.viewers:
+                self._end_later(watch)
 
     def _start(self, watch_id: str, plan: WatchPlan) -> Watch:
-        if len(self._known) >= _AT_MOST:
+        if sum(not each.journal.ended for each in self._known.values()) >= _AT_MOST:
             raise error(ErrorCode.QUOTA_EXCEEDED, f"there are {_AT_MOST} watches", hint="end some of them")
         self._files.absolute(plan.path)
         watch = Watch(watch_id, plan, Journal(self._epoch, JournalLimits(memory=self._memory)))
@@ -142,10 +141,22 @@ class Watches:
             else:
                 watch.started.set_exception(problem)
         finally:
-            self._known.pop(watch.id, None)
             if not watch.started.done():
                 watch.started.cancel()
             watch.journal.end()
+            self._retire(watch)
+
+    def _retire(self, watch: Watch) -> None:
+        """Forget one that has ended: at once where it never began, else when those who follow it have seen that."""
+        if watch.started.cancelled() or watch.started.exception() is not None:
+            self._known.pop(watch.id, None)
+        elif not watch.viewers:
+            self._end_later(watch)
+
+    def _end_later(self, watch: Watch) -> None:
+        if watch.id in self._known and watch.closing is None:
+            loop = asyncio.get_running_loop()
+            watch.closing = loop.call_later(self._linger, self._end, watch)
 
     async def _fill(self, watch: Watch) -> str:
         plan, path = watch.plan, watch.plan.path
