@@ -160,7 +160,7 @@ class GuestStream(IOStream):
         moved: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._moving = moved, num_bytes
         self._move(self._pour)
-        if self._moving is not None:
+        if not moved.done():
             self._add_io_state(self.io_loop.READ)
         return moved
 

@@ -25,8 +25,9 @@ async def send_file(handler: ApiHandler, fd: int, span: Span) -> None:
     await handler.flush()
     stream = handler.detach()
     try:
-        sock = stream.socket.fileno()
-        at = span.start
+        if stream.socket is None:
+            return  # it went away just now
+        sock, at = stream.socket.fileno(), span.start
         while at < span.end:
             try:
                 sent = os.sendfile(sock, fd, at, min(_PIECE, span.end - at))
