@@ -359,7 +359,7 @@ async def test_a_crash_tells_where_it_was(house: House) -> None:
 
 async def test_an_interpreter_that_exits_lets_the_next_run_begin_anew(house: House) -> None:
     await house.context("leaves")
-    left = house.start("exit()", context="leaves")
+    left = house.start("get_ipython().ask_exit()", context="leaves")
     next_one = await house.run("2", context="leaves")
     run = await house.result(left)
     assert run.ok
