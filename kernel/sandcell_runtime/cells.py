@@ -52,7 +52,7 @@ def cell_of(value: Any, budget: Budget, depth: int = 0) -> Any:
     Raises:
         Full: it does not fit. Whatever an object of the user's raises when it is looked at.
     """
-    kind: type[object] = type(value)
+    kind = cast("type[object]", type(value))
     if kind is float:  # as most are
         return _float(value, budget)
     if kind is str:
