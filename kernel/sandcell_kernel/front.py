@@ -20,7 +20,7 @@ from sandcell_kernel.answers import Problem, describe_kernel
 from sandcell_kernel.cell_queue import DIED, CellQueue
 from sandcell_kernel.cells import ContextCell, PythonCell, read_cell
 from sandcell_kernel.comms import Comms
-from sandcell_kernel.editor import complete_line, inspect_line, is_whole
+from sandcell_kernel.editor_desk import EditorDesk
 from sandcell_kernel.outbox import Outbox
 from sandcell_kernel.plain import text_of
 from sandcell_kernel.relays import Relays
@@ -28,7 +28,6 @@ from sandcell_kernel.requests import (
     Relay,
     Run,
     flag_field,
-    know_nothing,
     number_field,
     object_field,
     read_run,
@@ -79,6 +78,7 @@ class Front:
         )
         self._relays = Relays(self._out, max_open=max_waiting)
         self._comms = Comms()
+        self._desk = EditorDesk(self._out, self._relays, self._comms)
         self._served: dict[RequestKey, ChannelMessage] = {}  # ours to answer, but not at once
         self._info: dict[str, Any] | None = None
 
@@ -155,47 +155,8 @@ class Front:
             self._out.reply_shutdown(channel, message, restart=False)
             self._out.do(Shutdown())
 
-    def _complete(self, channel: Channel, message: Message) -> None:
-        ours = complete_line(text_field(message, "code"), number_field(message, "cursor_pos"))
-        if ours is not None and ours.is_all:
-            self._out.serve(channel, message, ours.content())
-            return
-        relay = self._route_question(channel, message)
-        if relay is not None:
-            relay.suggestions = ours
-        elif ours is not None:
-            self._out.serve(channel, message, ours.content())
-
-    def _inspect(self, channel: Channel, message: Message) -> None:
-        ours = inspect_line(text_field(message, "code"), number_field(message, "cursor_pos"))
-        if ours is not None:
-            self._out.serve(channel, message, ours)
-        else:
-            self._route_question(channel, message)
-
-    def _tell_completeness(self, channel: Channel, message: Message) -> None:
-        ours = is_whole(text_field(message, "code"))
-        if ours is not None:
-            self._out.serve(channel, message, ours)
-        else:
-            self._forward(channel, message)
-
-    def _route_question(self, channel: Channel, message: Message) -> Relay | None:
-        """Hand an editor's question to the kernel that its cell is for; where none is, answer that nothing is known."""
-        code, cursor = text_field(message, "code"), number_field(message, "cursor_pos")
-        match read_cell(code):
-            case PythonCell():
-                relay, seen = Relay(channel, message), None
-            case ContextCell(context_id, _, rest, offset) if (
-                self._comms.is_known(context_id) and cursor >= offset
-            ):
-                relay = Relay(channel, message, context_id, offset)
-                seen = message.with_content({**message.body(), "code": rest, "cursor_pos": cursor - offset})
-            case _:
-                self._out.serve(channel, message, know_nothing(message))
-                return None
-        self._relays.forward(relay, seen)
-        return relay
+    def _ask_desk(self, channel: Channel, message: Message) -> None:
+        self._desk.serve(channel, message)
 
     def _pass_comm(self, channel: Channel, message: Message) -> None:
         comm_id = text_field(message, "comm_id")
@@ -231,9 +192,9 @@ class Front:
         "kernel_info_request": _tell_kernel_info,
         "interrupt_request": _interrupt,
         "shutdown_request": _shut_down,
-        "complete_request": _complete,
-        "inspect_request": _inspect,
-        "is_complete_request": _tell_completeness,
+        "complete_request": _ask_desk,
+        "inspect_request": _ask_desk,
+        "is_complete_request": _ask_desk,
         "comm_open": _pass_comm,
         "comm_msg": _pass_comm,
         "comm_close": _pass_comm,

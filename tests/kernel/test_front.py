@@ -414,6 +414,16 @@ def test_a_shell_that_cannot_be_started_fails_its_cell() -> None:
 
 
 @pytest.mark.parametrize(
+    ("code", "matches"),
+    [("%%shell", ["%%shell"]), ("%process", ["%process"]), ("%process l", ["list", "logs"])],
+)
+def test_our_words_are_completed_and_the_question_is_answered_once(code: str, matches: list[str]) -> None:
+    actions = make_front().receive("shell", request("complete_request", code=code, cursor_pos=len(code)))
+    assert show(actions) == ["iopub:status:busy", "shell:complete_reply:ok", "iopub:status:idle"]
+    assert messages(actions, "complete_reply")[0].body()["matches"] == matches
+
+
+@pytest.mark.parametrize(
     ("kind", "expected"),
     [
         ("complete_request", {"matches": [], "cursor_start": 9, "cursor_end": 9, "metadata": {}}),

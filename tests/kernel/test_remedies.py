@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from sandcell_kernel.remedies import missing_file_remedy, network_remedy
@@ -7,7 +9,11 @@ from sandcell_kernel.wire import Message, new_message
 
 
 def missing(path: str, name: str = "FileNotFoundError") -> Message:
-    content = {"ename": name, "evalue": f"[Errno 2] No such file or directory: {path!r}", "traceback": []}
+    content: dict[str, Any] = {
+        "ename": name,
+        "evalue": f"[Errno 2] No such file or directory: {path!r}",
+        "traceback": [],
+    }
     return new_message("error", content, session="s")
 
 

@@ -136,10 +136,8 @@ async def _serve(given: Given, ends: Ends) -> str:
 
 async def _furnish(held: AsyncExitStack, given: Given, spawner: Spawner, group: asyncio.TaskGroup) -> Guest:
     """Make the rooms of the guest; `held` gives them back, the last one first."""
+    env, given = _with_env(given)
     boot, config, memo, meter = given
-    env = UserEnv(boot.base_env, memo)
-    boot = replace(boot, base_env=env)  # whoever starts something sees what was changed
-    given = given._replace(boot=boot)
     masks = masks_of(boot.secrets)
     worker = await held.enter_async_context(UserWorker(spawner, boot.python))
     files = await held.enter_async_context(Files(worker, boot.workdir))
@@ -149,7 +147,6 @@ async def _furnish(held: AsyncExitStack, given: Given, spawner: Spawner, group: 
     tools = await held.enter_async_context(ToolRoom(config, grace=boot.grace))
     rooms = _CodeRooms(files=files, sessions=sessions, tools=tools, activity=activity, masks=masks)
     contexts, executions = await _open_code(held, given, spawner, rooms)
-    followers = await held.enter_async_context(Followers())
     terminals, processes = _open_jobs(held, given, spawner, worker, activity)
     leases = _make_leases(boot, config, (executions, sessions, processes, terminals))
     held.callback(leases.close)
@@ -193,10 +190,16 @@ async def _furnish(held: AsyncExitStack, given: Given, spawner: Spawner, group: 
         terminals=terminals,
         table=table,
         spawner=spawner,
-        followers=followers,
+        followers=await held.enter_async_context(Followers()),
         group=group,
         started_at=started_at,
     )
+
+
+def _with_env(given: Given) -> tuple[UserEnv, Given]:
+    """Return the environment of user code, and `given` with it: whoever starts something sees what was changed."""
+    env = UserEnv(given.boot.base_env, given.memo)
+    return env, given._replace(boot=replace(given.boot, base_env=env))
 
 
 def _open_jobs(
