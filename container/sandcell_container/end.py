@@ -18,7 +18,8 @@ class End:
     """Why and how something ended. Source: DESIGN decision 14.
 
     `code` is an exit code, or None when a signal ended it (`signal` is then its number). `limit` names the
-    limit that was hit. `peak_memory` is in bytes. `who` is the origin that ended it on purpose. `at` is in
+    limit that was hit. `peak_memory` is in bytes, None where it is not known: of a program that had little, some 10 to 20 MB, it
+    cannot be told from that of what started it. `who` is the origin that ended it on purpose. `at` is in
     seconds since the epoch (UTC). `state` tells whether the interpreter state behind an execution was kept.
     """
 

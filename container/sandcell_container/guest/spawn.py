@@ -42,12 +42,12 @@ _HARD_S = 2.0  # what the spawner lets a tree die in after SIGKILL, before it an
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobExit:
-    """How the started process ended: its raw wait status; peak memory in bytes (never below the spawner's own
-    10 MB, as Linux counts what it was forked from); CPU in seconds; `at` in seconds since the epoch. `is_starved`: the
+    """How the started process ended: its raw wait status; peak memory in bytes, None where that was no more than what the
+    spawner has had itself, which Linux counts as that of a program it starts; CPU in seconds; `at` in seconds since the epoch. `is_starved`: the
     system has killed it, or what it waited for, for want of memory."""
 
     status: int
-    peak_memory: int
+    peak_memory: int | None
     cpu_user: float
     cpu_system: float
     at: float
@@ -456,7 +456,7 @@ class Spawner:
             case ["exit", job_id, status, peak, user, system, settled]:
                 ended = JobExit(
                     status=int(status),
-                    peak_memory=int(peak),
+                    peak_memory=int(peak) or None,
                     cpu_user=float(user),
                     cpu_system=float(system),
                     at=time.time(),

@@ -374,10 +374,19 @@ def launch(
         os.chdir("/")
 
 
-def exit_words(job: str, status: int, usage: resource.struct_rusage, *, settled: bool) -> str:
-    """Return the event of an exit. Times have fixed points: `is_number` takes few digits, and a float may have 22."""
+def own_peak() -> int:
+    """Return the most memory that this process has had, in KiB. Linux counts it as that of a program it starts, too."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def exit_words(job: str, status: int, usage: resource.struct_rusage, *, floor: int, settled: bool) -> str:
+    """Return the event of an exit. Times have fixed points: `is_number` takes few digits, and a float may have 22.
+
+    A peak of memory up to `floor` KiB may be another's: then it is 0, not known.
+    """
     times = f"{usage.ru_utime:.6f} {usage.ru_stime:.6f}"
-    return f"exit {job} {status} {usage.ru_maxrss * 1024} {times} {settled:d}"
+    peak = usage.ru_maxrss * 1024 if usage.ru_maxrss > floor else 0
+    return f"exit {job} {status} {peak} {times} {settled:d}"
 
 
 def launch_limited(
@@ -444,6 +453,7 @@ class Tree:
     def __init__(self, job: str) -> None:
         self.job = job
         self.root = 0
+        self.floor = 0  # KiB, what its peak of memory has from the process that started it
         self.ended: tuple[int, resource.struct_rusage] | None = None
         self.reported = False
         self.mark = ""
@@ -533,6 +543,7 @@ class Owner:
             self.oom.raise_for_child()
             try:
                 tree.root = launch(argv, env, cwd, descriptors, int(memory))
+                tree.floor = own_peak()
             finally:
                 self.oom.restore()
         except StartFailed as problem:
@@ -629,7 +640,7 @@ class Owner:
     def report(self, tree: Tree, *, settled: bool) -> None:
         if tree.ended and not tree.reported:
             tree.reported = True
-            self.channel.send(exit_words(tree.job, *tree.ended, settled=settled))
+            self.channel.send(exit_words(tree.job, *tree.ended, floor=tree.floor, settled=settled))
         elif settled:
             self.channel.send(f"settled {tree.job}")
         if settled:
