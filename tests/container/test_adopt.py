@@ -106,7 +106,7 @@ def test_the_end_of_a_job_is_told_in_words_that_are_believed(seconds: float) -> 
     with ours, theirs:
         kept = Kept(os.getpid(), Channel(ours))
         kept.job = "j1"
-        assert kept.believe(exit_words("j1", 11, usage, settled=True).encode())
+        assert kept.believe(exit_words("j1", 11, usage, floor=0, settled=True).encode())
 
 
 def other_name(own: str) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec import structs
 from tornado.iostream import StreamClosedError
 
 from sandcell.api import AskComplete, AskInspect, CreateContext, ObjectInfo, Ticket
 from sandcell.exchange import FORMS, check_variable, load_object, new_exchange_path, save_object
+from sandcell.guest.births import id_of
 from sandcell.guest.request import ApiHandler
 from sandcell.guest.upload import FileIntake, UploadHandler
 from sandcell_container.errors import ErrorCode, error
@@ -35,7 +38,13 @@ class ContextsHandler(ApiHandler):
     """POST, GET /v1/contexts"""
 
     async def post(self) -> None:
-        context = await self.guest.contexts.create(self.body(CreateContext, lone="surrogateescape"))
+        contexts, body = self.guest.contexts, self.body(CreateContext, lone="surrogateescape")
+        body = structs.replace(body, id=id_of(body.id, "ctx"))
+        take_back = partial(contexts.delete, who=SDK)
+        async with self.guest.births.making(
+            self, ("context", str(body.id)), find=contexts.get, take_back=take_back
+        ):
+            context = await contexts.create(body)
         self.reply(context.info(), status=201)
 
     def get(self) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
+from msgspec import structs
+
 from sandcell.api import CreateProcess, KillProcess, ProcessStatus, Removed, SendSignal
+from sandcell.guest.births import id_of
 from sandcell.guest.pages import PageQuery, read_page
 from sandcell.guest.request import ApiHandler
 from sandcell.guest.stream import join_entries, journal_headers, send_journal
@@ -41,8 +45,13 @@ class ProcessesHandler(ApiHandler):
     """POST, GET, DELETE /v1/processes"""
 
     async def post(self) -> None:
-        processes = self.guest.processes
-        process = await processes.start(self.body(CreateProcess, lone="surrogateescape"))
+        processes, body = self.guest.processes, self.body(CreateProcess, lone="surrogateescape")
+        body = structs.replace(body, id=id_of(body.id, "prc"))
+        take_back = partial(processes.remove, who=SDK)
+        async with self.guest.births.making(
+            self, ("process", str(body.id)), find=processes.get, take_back=take_back
+        ):
+            process = await processes.start(body)
         self.set_header("Sandcell-Id", process.id)
         self.reply(processes.describe(process), status=201)
 

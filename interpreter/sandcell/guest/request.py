@@ -14,6 +14,7 @@ from tornado.web import HTTPError, RequestHandler, stream_request_body
 
 from sandcell.client.nesting import INSIDE
 from sandcell.failure import failure_of
+from sandcell.guest.connections import stream_of
 from sandcell.guest.former import as_lost, note_answer
 from sandcell.names import decode_names, encode_names
 from sandcell_container.errors import CODES, ErrorCode, SandcellError, error
@@ -62,6 +63,7 @@ class ApiHandler(RequestHandler):
         self._size = 0
         self._task: asyncio.Task[Any] | None = None
         self._client_gone = False
+        self._is_cancelled = False
 
     @classmethod
     def for_body(cls, headers: HTTPHeaders, *, is_short: bool) -> type[ApiHandler]:
@@ -180,8 +182,8 @@ class ApiHandler(RequestHandler):
     def cancel_when_client_goes(self) -> None:
         """From now on a client that closes the connection cancels this handler's method; so does one that has already."""
         self._task = asyncio.current_task()
-        if self._client_gone and self._task is not None:
-            self._task.cancel()
+        if self.client_gone:
+            self._cancel()
 
     @contextmanager
     def while_client_waits(self) -> Generator[None]:
@@ -190,14 +192,20 @@ class ApiHandler(RequestHandler):
         try:
             yield
         except asyncio.CancelledError:
-            if not self._client_gone:
+            if not self.client_gone:
                 raise
 
     def on_connection_close(self) -> None:
-        if self._task is not None and not self._client_gone:
-            self._task.cancel()  # once: what it does because of that is not to be broken off
         self._client_gone = True
+        self._cancel()
         super().on_connection_close()
+
+    def _cancel(self) -> None:
+        """Once: what the method does because of that is not to be broken off."""
+        task, self._task = self._task, None
+        if task is not None and not self._is_cancelled:
+            self._is_cancelled = True
+            task.cancel()
 
     @property
     def headers_written(self) -> bool:
@@ -205,7 +213,9 @@ class ApiHandler(RequestHandler):
 
     @property
     def client_gone(self) -> bool:
-        return self._client_gone
+        """Also where the end of the connection came along with the request: then tornado calls nobody back."""
+        stream = stream_of(self.request.connection)
+        return self._client_gone or (stream is not None and stream.closed())
 
     def compute_etag(self) -> str | None:
         return None  # an answer is not cached, and hashing it costs

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from msgspec import structs
+
 from sandcell.api import ChangeEnv, CreateProcess, CreateSession, EnvInfo, SessionExec
+from sandcell.guest.births import id_of
 from sandcell.guest.request import ApiHandler
 from sandcell.guest.stream import HEAD_AFTER_S, send_journal
 
@@ -23,8 +28,13 @@ class SessionsHandler(ApiHandler):
     """POST, GET /v1/sessions"""
 
     async def post(self) -> None:
-        sessions = self.guest.sessions
-        session = await sessions.create(self.body(CreateSession, lone="surrogateescape"))
+        sessions, body = self.guest.sessions, self.body(CreateSession, lone="surrogateescape")
+        body = structs.replace(body, id=id_of(body.id, "ses"))
+        take_back = partial(sessions.delete, keep_processes=False, who=SDK)
+        async with self.guest.births.making(
+            self, ("session", str(body.id)), find=sessions.get, take_back=take_back
+        ):
+            session = await sessions.create(body)
         self.set_header("Sandcell-Id", session.id)
         self.reply(sessions.describe(session), status=201)
 
@@ -68,7 +78,13 @@ class SessionProcessesHandler(ApiHandler):
     async def post(self, session_id: str) -> None:
         body = self.body(CreateProcess, lone="surrogateescape")
         self.guest.executions.check_turn(session_id, self.inside, is_session=True)
-        process = await self.guest.sessions.start_process(session_id, body)
+        body = structs.replace(body, id=id_of(body.id, "prc"))
+        processes = self.guest.processes
+        take_back = partial(processes.remove, who=SDK)
+        async with self.guest.births.making(
+            self, ("process", str(body.id)), find=processes.get, take_back=take_back
+        ):
+            process = await self.guest.sessions.start_process(session_id, body)
         self.set_header("Sandcell-Id", process.id)
         self.reply(self.guest.processes.describe(process), status=201)
 

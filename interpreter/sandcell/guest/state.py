@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from sandcell.config import Config
 from sandcell.context import Contexts, Executions
+from sandcell.guest.births import Births
 from sandcell.guest.commands import Commands
 from sandcell.guest.env_room import EnvRoom
 from sandcell.guest.followers import Followers
@@ -55,6 +56,7 @@ class Guest:
     followers: Followers
     group: asyncio.TaskGroup
     started_at: float
+    births: Births = field(default_factory=Births)
     _requests: itertools.count[int] = field(default_factory=itertools.count)
 
     def next_request_id(self) -> str:

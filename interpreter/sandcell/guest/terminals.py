@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -11,6 +12,7 @@ from tornado.websocket import WebSocketClosedError
 
 from sandcell.api import CreateTerminal, ResizeTerminal, TerminalInfo
 from sandcell.environment import merge_env
+from sandcell.guest.births import id_of
 from sandcell.guest.journal_socket import JournalSocket
 from sandcell.guest.request import ApiHandler
 from sandcell.guest.stream import await_news, send_journal
@@ -52,7 +54,12 @@ class TerminalsHandler(ApiHandler):
 
     async def post(self) -> None:
         body = self.body(CreateTerminal, lone="surrogateescape")
-        terminal = await self.guest.terminals.create(body.id, plan_of(body, self.guest.boot))
+        terminals, given = self.guest.terminals, id_of(body.id, "trm")
+        take_back = partial(terminals.delete, who=SDK)
+        async with self.guest.births.making(
+            self, ("terminal", given), find=terminals.get, take_back=take_back
+        ):
+            terminal = await terminals.create(given, plan_of(body, self.guest.boot))
         self.reply(_info_of(terminal), status=201)
 
     def get(self) -> None:

@@ -137,8 +137,14 @@ class AsyncExecution:
 async def start_execution(
     transport: AsyncTransport, body: CreateExecution, offer: Offer | None
 ) -> AsyncExecution:
-    """Start a run and return it. `offer` is what stands in `body`."""
-    info = await transport.call(_creating(body, follow=False), ExecutionInfo)
+    """Start a run and return it. Given up on the way, it is interrupted. `offer` is what stands in `body`."""
+    try:
+        info = await transport.call(_creating(body, follow=False), ExecutionInfo)
+    except SandcellError:
+        raise
+    except BaseException:
+        await _give_up(transport, body.id or "")
+        raise
     return AsyncExecution(transport, info, offer)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Unpack
 
 from sandcell.api import ProcessInfo, Removed
+from sandcell.client.aio.making import make, own_place
 from sandcell.client.aio.process import AsyncProcess
 from sandcell.client.checks import check_text
 from sandcell.client.process_options import ProcessCallbacks, ProcessOptions, check_status, make_process
@@ -59,9 +60,9 @@ class AsyncProcesses:
             Unavailable (START_FAILED): the sandbox can start no more processes.
         """
         callbacks = ProcessCallbacks(on_output=on_output, on_exit=on_exit)
-        started = await begin_process(
-            self._transport, path_of("processes"), make_process(command, **options), callbacks
-        )
+        body = make_process(command, **options)
+        own = own_place("processes", options.get("id"), body.id)
+        started = await begin_process(self._transport, path_of("processes"), body, callbacks, own=own)
         if callbacks:
             self._watched.add(started)
         return started
@@ -94,8 +95,13 @@ class AsyncProcesses:
 
 
 async def begin_process(
-    transport: AsyncTransport, path: str, body: CreateProcess, callbacks: ProcessCallbacks
+    transport: AsyncTransport,
+    path: str,
+    body: CreateProcess,
+    callbacks: ProcessCallbacks,
+    *,
+    own: tuple[str, str] | None,
 ) -> AsyncProcess:
-    """Start a process by a POST to `path`, which may be a session's, and return it."""
+    """Start a process by a POST to `path`, which may be a session's, and return it. `own` as `make`."""
     request = Request(method="POST", path=path, body=encode_names(body))
-    return AsyncProcess(transport, await transport.call(request, ProcessInfo), callbacks)
+    return AsyncProcess(transport, await make(transport, request, ProcessInfo, own=own), callbacks)

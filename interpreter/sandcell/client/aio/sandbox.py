@@ -12,6 +12,7 @@ from sandcell.client.aio.environment import AsyncEnvironment
 from sandcell.client.aio.execution import AsyncExecution, run_execution, start_execution
 from sandcell.client.aio.files import AsyncFiles
 from sandcell.client.aio.held import AsyncHeld
+from sandcell.client.aio.making import make, own_place
 from sandcell.client.aio.processes import AsyncProcesses
 from sandcell.client.aio.session import AsyncSessions
 from sandcell.client.aio.terminal import AsyncTerminals
@@ -187,7 +188,11 @@ class AsyncSandbox(AsyncHeld, AsyncEnvironment, AsyncProcesses, AsyncSessions, A
         body = make_context(language=language, id=id, cwd=cwd, env=env, memory=memory)
         encoded = encode_names(body)
         request = Request(method="POST", path=path_of("contexts"), body=encoded, patience=START_PATIENCE_S)
-        return AsyncContext(self._transport, await self._transport.call(request, ContextInfo), self._tools)
+        return AsyncContext(
+            self._transport,
+            await make(self._transport, request, ContextInfo, own=own_place("contexts", id, body.id)),
+            self._tools,
+        )
 
     async def context(self, id: str) -> AsyncContext:
         """Return the context `id`. NOT_FOUND where there is none."""

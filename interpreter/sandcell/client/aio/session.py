@@ -8,6 +8,7 @@ from sandcell.api import ChangeEnv, ProcessInfo, SessionInfo
 from sandcell.client.aio.commands import read_result
 from sandcell.client.aio.files import AsyncFiles
 from sandcell.client.aio.follow import AsyncFollower
+from sandcell.client.aio.making import make, own_place
 from sandcell.client.aio.process import AsyncProcess
 from sandcell.client.aio.processes import begin_process
 from sandcell.client.checks import check_callbacks, check_text, env_of
@@ -138,7 +139,9 @@ class AsyncSession:
         """
         callbacks = ProcessCallbacks(on_output=on_output, on_exit=on_exit)
         path = path_of("sessions", self.id, "processes")
-        started = await begin_process(self._transport, path, make_process(command, **options), callbacks)
+        body = make_process(command, **options)
+        own = own_place("processes", options.get("id"), body.id)
+        started = await begin_process(self._transport, path, body, callbacks, own=own)
         if callbacks:
             self._watched.add(started)
         return started
@@ -228,9 +231,12 @@ class AsyncSessions:
             Conflict (EXISTS): the session of this id began in another folder or environment.
             Unavailable (START_FAILED): bash did not start, or ended in ~/.bashrc.
         """
-        body = encode_names(make_session(id, cwd=cwd, env=env))
-        request = Request(method="POST", path=path_of("sessions"), body=body, patience=_START_PATIENCE_S)
-        return self._session_of(await self._transport.call(request, SessionInfo))
+        body = make_session(id, cwd=cwd, env=env)
+        request = Request(
+            method="POST", path=path_of("sessions"), body=encode_names(body), patience=_START_PATIENCE_S
+        )
+        own = own_place("sessions", id, body.id)
+        return self._session_of(await make(self._transport, request, SessionInfo, own=own))
 
     async def session(self, id: str) -> AsyncSession:
         """Return the session `id`, whoever made it, also one that has ended. NOT_FOUND where there is none."""

@@ -9,6 +9,7 @@ import msgspec
 
 from sandcell.api import ResizeTerminal, TerminalInfo
 from sandcell.client.aio.follow import AsyncFollower
+from sandcell.client.aio.making import make, own_place
 from sandcell.client.aio.waits import wait_in_turns
 from sandcell.client.checks import check_count, check_data, check_text
 from sandcell.client.protocol import Cut, Request, decode_body, error_of, path_of
@@ -272,7 +273,8 @@ class AsyncTerminals:
         """
         body = make_terminal(id, command=command, cwd=cwd, env=env, cols=cols, rows=rows)
         request = Request(method="POST", path=path_of("terminals"), body=encode_names(body))
-        return AsyncTerminal(self._transport, await self._transport.call(request, TerminalInfo))
+        own = own_place("terminals", id, body.id)
+        return AsyncTerminal(self._transport, await make(self._transport, request, TerminalInfo, own=own))
 
     async def terminal(self, id: str) -> AsyncTerminal:
         """Return the terminal `id`, whoever opened it. NOT_FOUND where there is none."""

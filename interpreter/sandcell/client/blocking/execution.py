@@ -136,8 +136,14 @@ class Execution:
 
 
 def start_execution(transport: Transport, body: CreateExecution, offer: Offer | None) -> Execution:
-    """Start a run and return it. `offer` is what stands in `body`."""
-    info = transport.call(_creating(body, follow=False), ExecutionInfo)
+    """Start a run and return it. Given up on the way, it is interrupted. `offer` is what stands in `body`."""
+    try:
+        info = transport.call(_creating(body, follow=False), ExecutionInfo)
+    except SandcellError:
+        raise
+    except BaseException:
+        _give_up(transport, body.id or "")
+        raise
     return Execution(transport, info, offer)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Unpack
 
 from sandcell.api import ProcessInfo, Removed
+from sandcell.client.blocking.making import make, own_place
 from sandcell.client.blocking.process import Process
 from sandcell.client.checks import check_text
 from sandcell.client.process_options import ProcessCallbacks, ProcessOptions, check_status, make_process
@@ -60,9 +61,9 @@ class Processes:
             Unavailable (START_FAILED): the sandbox can start no more processes.
         """
         callbacks = ProcessCallbacks(on_output=on_output, on_exit=on_exit)
-        started = begin_process(
-            self._transport, path_of("processes"), make_process(command, **options), callbacks
-        )
+        body = make_process(command, **options)
+        own = own_place("processes", options.get("id"), body.id)
+        started = begin_process(self._transport, path_of("processes"), body, callbacks, own=own)
         if callbacks:
             self._watched.add(started)
         return started
@@ -93,8 +94,13 @@ class Processes:
 
 
 def begin_process(
-    transport: Transport, path: str, body: CreateProcess, callbacks: ProcessCallbacks
+    transport: Transport,
+    path: str,
+    body: CreateProcess,
+    callbacks: ProcessCallbacks,
+    *,
+    own: tuple[str, str] | None,
 ) -> Process:
-    """Start a process by a POST to `path`, which may be a session's, and return it."""
+    """Start a process by a POST to `path`, which may be a session's, and return it. `own` as `make`."""
     request = Request(method="POST", path=path, body=encode_names(body))
-    return Process(transport, transport.call(request, ProcessInfo), callbacks)
+    return Process(transport, make(transport, request, ProcessInfo, own=own), callbacks)

@@ -13,6 +13,7 @@ from sandcell.client.blocking.environment import Environment
 from sandcell.client.blocking.execution import Execution, run_execution, start_execution
 from sandcell.client.blocking.files import Files
 from sandcell.client.blocking.held import Held
+from sandcell.client.blocking.making import make, own_place
 from sandcell.client.blocking.processes import Processes
 from sandcell.client.blocking.session import Sessions
 from sandcell.client.blocking.terminal import Terminals
@@ -186,7 +187,11 @@ class Sandbox(Held, Environment, Processes, Sessions, Terminals):
         body = make_context(language=language, id=id, cwd=cwd, env=env, memory=memory)
         encoded = encode_names(body)
         request = Request(method="POST", path=path_of("contexts"), body=encoded, patience=START_PATIENCE_S)
-        return Context(self._transport, self._transport.call(request, ContextInfo), self._tools)
+        return Context(
+            self._transport,
+            make(self._transport, request, ContextInfo, own=own_place("contexts", id, body.id)),
+            self._tools,
+        )
 
     def context(self, id: str) -> Context:
         """Return the context `id`. NOT_FOUND where there is none."""

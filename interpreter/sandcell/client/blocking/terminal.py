@@ -10,6 +10,7 @@ import msgspec
 
 from sandcell.api import ResizeTerminal, TerminalInfo
 from sandcell.client.blocking.follow import Follower
+from sandcell.client.blocking.making import make, own_place
 from sandcell.client.blocking.waits import wait_in_turns
 from sandcell.client.checks import check_count, check_data, check_text
 from sandcell.client.protocol import Cut, Request, decode_body, error_of, path_of
@@ -271,7 +272,8 @@ class Terminals:
         """
         body = make_terminal(id, command=command, cwd=cwd, env=env, cols=cols, rows=rows)
         request = Request(method="POST", path=path_of("terminals"), body=encode_names(body))
-        return Terminal(self._transport, self._transport.call(request, TerminalInfo))
+        own = own_place("terminals", id, body.id)
+        return Terminal(self._transport, make(self._transport, request, TerminalInfo, own=own))
 
     def terminal(self, id: str) -> Terminal:
         """Return the terminal `id`, whoever opened it. NOT_FOUND where there is none."""
