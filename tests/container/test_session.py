@@ -42,6 +42,25 @@ async def test_state_stays(session: Session) -> None:
     assert done.out == b"/\n5 6 1 *\nF5\nLL\nusr\n1\n"
 
 
+async def test_a_slow_start_keeps_nobody_waiting_but_who_asks_for_the_same(
+    sessions: Sessions, place: Place
+) -> None:
+    gate = place.outside / "gate"
+    os.mkfifo(gate)
+    os.chmod(gate, 0o644)
+    await sessions.get_or_create("there")
+    (place.outside / ".bashrc").write_text('[ "$SLOW" ] && read -r _ < ~/gate\n')
+    slow = place.env | {"HOME": place.workdir, "SLOW": "1"}
+    starting = [asyncio.ensure_future(sessions.create("slow", env=slow)) for _ in range(2)]
+    async with asyncio.timeout(20.0):
+        assert (await sessions.create("there")).status == "idle"
+        assert (await sessions.create("quick")).status == "idle"
+        assert not any(each.done() for each in starting)
+        await asyncio.to_thread(gate.write_text, "\n")
+        first, second = await asyncio.gather(*starting)
+    assert first is second
+
+
 async def test_output_is_exact_and_apart(session: Session) -> None:
     done = await run(session, r"printf 'a\0\377'; printf 'e' >&2")
     assert (done.out, done.err, done.code) == (b"a\0\xff", b"e", 0)

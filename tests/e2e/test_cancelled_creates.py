@@ -28,8 +28,8 @@ async def own() -> AsyncGenerator[AsyncSandbox]:
 
 
 async def left_of(sandbox: AsyncSandbox) -> list[object]:
-    found = [sandbox.sessions(), sandbox.terminals(), sandbox.contexts(), sandbox.processes()]
-    return [each for some in [await every for every in found] for each in some]
+    some = [*await sandbox.sessions(), *await sandbox.terminals()]
+    return [*some, *await sandbox.contexts(), *await sandbox.processes()]
 
 
 async def await_nothing(sandbox: AsyncSandbox) -> None:

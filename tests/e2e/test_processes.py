@@ -200,6 +200,7 @@ def test_input_that_nobody_reads_says_how_much_was_taken(sandbox: Sandbox) -> No
     with pytest.raises(SandcellError) as caught:
         job.write(b"x" * 3_000_000, timeout=0.3)
     assert code_of(caught) is ErrorCode.WAIT_TIMEOUT
+    assert "65536 of 3000000 bytes" in caught.value.message
     assert caught.value.details["written"] == 65536
 
 

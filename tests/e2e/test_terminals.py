@@ -105,12 +105,17 @@ def test_a_terminal_is_found_and_shown_again(sandbox: Sandbox) -> None:
 def test_a_read_waits_as_long_as_it_is_told(sandbox: Sandbox) -> None:
     terminal = sandbox.create_terminal(command=["cat"])
     begun = time.monotonic()
-    assert terminal.read(timeout=0.1) == ""
-    assert terminal.read_bytes(timeout=0.1) == b""
+    for read in (terminal.read, terminal.read_bytes):
+        with pytest.raises(SandcellError) as late:
+            read(timeout=0.1)
+        assert code_of(late) is ErrorCode.WAIT_TIMEOUT
     assert 0.2 <= time.monotonic() - begun < DEADLINE_S
     with pytest.raises(SandcellError) as late:
         terminal.wait(timeout=0.05)
     assert code_of(late) is ErrorCode.WAIT_TIMEOUT
+    terminal.write("\x04")
+    assert terminal.wait(timeout=DEADLINE_S).code == 0
+    assert (terminal.read(timeout=DEADLINE_S), terminal.read_bytes()) == ("", b"")
     terminal.delete()
 
 
@@ -126,7 +131,8 @@ def test_no_answer_is_overlooked(sandbox: Sandbox) -> None:
 def test_characters_are_whole_and_bytes_are_bytes(sandbox: Sandbox) -> None:
     script = r"printf '\346\274'; read line; printf '\242\377|'"
     terminal = sandbox.create_terminal(command=f"stty -echo; {script}")
-    assert terminal.read(timeout=0.2) == ""
+    with pytest.raises(SandcellError):
+        terminal.read(timeout=0.2)  # half a character is none
     terminal.write("\n")
     assert until(terminal, "|") == "漢\ufffd|"
     terminal.delete()

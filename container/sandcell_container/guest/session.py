@@ -20,6 +20,7 @@ from sandcell_container.guest.session_pipes import SessionPipes
 from sandcell_container.guest.shell import start_shell
 from sandcell_container.guest.shell_life import LifeSettings, ShellLife, session_ended
 from sandcell_container.guest.shell_lines import check_names
+from sandcell_container.guest.turns import Turns
 from sandcell_container.ids import check_id
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ class Sessions:
         self._store = store
         self._masks = masks_of(boot.secrets)
         self._known: dict[str, Session] = {}
-        self._starting = asyncio.Lock()
+        self._turns = Turns()
         self._group = asyncio.TaskGroup()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -227,7 +228,7 @@ class Sessions:
         """
         check_id(session_id, what="id of a session")
         place = self._place(cwd, env)
-        async with self._starting:
+        async with self._turns.of(session_id):
             found = self._known.get(session_id)
             if found is None:
                 return await self._create(session_id, place)

@@ -21,6 +21,7 @@ from sandcell_container.guest.masks import StreamMask
 from sandcell_container.guest.pace import Pace
 from sandcell_container.guest.pty import LARGEST, Pty, PtyEnds, Size, open_pty
 from sandcell_container.guest.spawn import Start
+from sandcell_container.guest.turns import Turns
 from sandcell_container.ids import check_id, new_id
 from sandcell_container.journal import Journal, JournalLimits, Kind
 
@@ -259,7 +260,7 @@ class Terminals:
         self._settings = settings
         self._masks = masks
         self._known: dict[str, Terminal] = {}
-        self._starting = asyncio.Lock()
+        self._turns = Turns()
 
     async def create(self, terminal_id: str | None, plan: TerminalPlan) -> Terminal:
         """Return the terminal of this id, started where there is none, whether or not it has ended.
@@ -271,7 +272,7 @@ class Terminals:
         """
         given = new_id("trm") if terminal_id is None else check_id(terminal_id, what="id of a terminal")
         check_size(plan.size)
-        async with self._starting:
+        async with self._turns.of(given):
             found = self._known.get(given)
             if found is None:
                 found = self._known[given] = await self._start(given, plan)

@@ -189,8 +189,12 @@ class Process:
             except WaitTimeout as problem:
                 written += problem.details.get("written", 0)
                 if is_past(deadline):
-                    problem.details["written"] = written
-                    raise
+                    raise error(
+                        ErrorCode.WAIT_TIMEOUT,
+                        f"the process {self.id} has read {written} of {len(given)} bytes within {timeout} s",
+                        hint=problem.hint,
+                        details={"written": written},
+                    ) from problem
 
     def close_stdin(self) -> None:
         """Let it see the end of its input. Twice is fine."""

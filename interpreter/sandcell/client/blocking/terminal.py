@@ -120,8 +120,11 @@ class Terminal:
     def read(self, timeout: float | None = None) -> str:
         """Return as text what it has shown since the last `read` of this handle, at first the last 256 KiB.
 
-        Waits until there is something, `timeout` seconds at most: then "", as when all was read and it has ended. A line
-        says where some is missing. Bytes that are no UTF-8 are U+FFFD; a character is never cut.
+        Waits until there is something; "" when all was read and it has ended. A line says where some is missing. Bytes
+        that are no UTF-8 are U+FFFD; a character is never cut.
+
+        Raises:
+            WaitTimeout (WAIT_TIMEOUT): nothing came within `timeout` seconds.
         """
         deadline = deadline_of(timeout)
         while True:
@@ -199,7 +202,7 @@ class Terminal:
     def _entries(self, deadline: float | None) -> tuple[list[Entry], str]:
         """Return what comes behind the last ones, as soon as there is something, and the epoch of their cursors.
 
-        None came by the deadline, or none are to come.
+        None are to come where there are none. Raises WaitTimeout at the deadline.
         """
         while True:
             turn = turn_of(deadline)
@@ -223,9 +226,14 @@ class Terminal:
             epoch = answer.head.headers["sandcell-epoch"]
             if entries:
                 self._take(entries[-1], epoch)
-            is_over = entries or answer.head.headers.get("sandcell-ended")
-            if is_over or is_past(deadline):
+            if entries or answer.head.headers.get("sandcell-ended"):
                 return entries, epoch
+            if is_past(deadline):
+                raise error(
+                    ErrorCode.WAIT_TIMEOUT,
+                    f"the terminal {self.id} has shown nothing by then",
+                    hint="it goes on: read again, or look at its status",
+                )
 
     def _take(self, last: Entry, epoch: str) -> None:
         if last.kind == Kind.ERROR:
