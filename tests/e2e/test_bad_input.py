@@ -100,8 +100,8 @@ CALLS: dict[str, tuple[Callable[[Sandbox], object], ErrorCode]] = {
     "too much output": (lambda s: s.exec("true", max_output="1GiB"), ErrorCode.INVALID_ARGUMENT),
     "taken name": (lambda s: Sandbox.create(name=s.name, engine="local"), ErrorCode.EXISTS),
     "unknown engine": (lambda _: Sandbox.create(engine="warp"), ErrorCode.INVALID_ARGUMENT),
-    "later option": (lambda _: Sandbox.create(packages=["pandas"]), ErrorCode.UNSUPPORTED),
-    "image without images": (lambda _: Sandbox.create("x:1", engine="local"), ErrorCode.UNSUPPORTED),
+    "later option": (lambda _: Sandbox.create(pass_env=["HOME"]), ErrorCode.UNSUPPORTED),
+    "image without images": (lambda _: Sandbox.create("x:1", engine="local"), ErrorCode.IMAGE_NOT_FOUND),
     "code over the limit": (lambda s: s.run_code("#" * 9 * 2**20), ErrorCode.TOO_LARGE),
     "file over the limit": (lambda s: s.files.read("/etc/passwd", max_bytes=10), ErrorCode.TOO_LARGE),
     "endless bytes": (
