@@ -221,6 +221,19 @@ async def test_a_broken_connection_is_taken_up_where_it_broke(guest: Guest) -> N
         assert told[0] == "close"
 
 
+async def test_whatever_is_cut_arrives_once_and_in_order(guest: Guest) -> None:
+    found = list[object]()
+    async with linked(guest.path) as host:
+        for number in range(1, 201):
+            guest.say(number)
+            if number % 20 == 0:  # some of what was said is on its way
+                found += await host.until(number - 10)
+                guest.break_connections()
+        found += await host.until(200)
+    assert [each for each in found if isinstance(each, int)] == list(range(1, 201))
+    assert found.count("close") >= 5
+
+
 async def test_a_guest_that_is_gone_ends_the_link(guest: Guest) -> None:
     host = Host(guest.path)
 
