@@ -63,7 +63,7 @@ def test_every_error_code_is_in_the_document_of_the_interface() -> None:
 
 def test_every_route_is_in_the_document_of_the_interface() -> None:
     text = (ROOT / "docs" / "http.md").read_text()
-    paths = {path.replace("([^/]+)", "{id}") for path, _ in ROUTES}
+    paths = {path.replace("([^/]+)", "{id}").replace("(.*)", "...") for path, _ in ROUTES}
     missing = {path for path in paths if path not in text and path.rpartition("/")[2] not in _short(text)}
     assert missing == set()
 

@@ -4,6 +4,7 @@
     {"made": [kind, id]}       what clients know by an id, and a stop of the sandbox ends
     {"lost": [kind, id]}       the same of an earlier start
     {"env": {name: value}}     what was changed of the environment of user code, null for what was taken away
+    {"port": [port, token, name]}   an exposure; without a token there is none any more
     {"end": End}               why the guest ends this start
     {"exit": [who, status]}    from outside: the wait status of the guest or of its spawner
 
@@ -45,12 +46,16 @@ class Memo:
         self._size = 0
         self.env = dict[str, str | None]()
         """What was changed of the environment of user code, in this start and before."""
+        self.exposures = dict[int, tuple[str, str | None]]()
+        """Ports that are exposed, each with its token and its name, since this start or before."""
         for line in _lines(b"" if fd is None else os.pread(fd, _MOST_BYTES, 0)):
             match line:
                 case {"made": [str(kind), str(name)]} | {"lost": [str(kind), str(name)]}:
                     self._lost[kind, name] = None
                 case {"env": dict()}:
                     self.env |= line["env"]
+                case {"port": [int(port), str() | None as token, str() | None as name]}:
+                    self._keep_exposure(port, token, name)
                 case _:
                     pass  # how the start before came to its end
         self._rewrite()
@@ -72,9 +77,20 @@ class Memo:
         self.env |= changes
         self._write({"env": dict(changes)})
 
+    def note_exposure(self, port: int, token: str | None, name: str | None) -> None:
+        """Remember an exposure over a stop; without a token, that it is over."""
+        self._keep_exposure(port, token, name)
+        self._write({"port": [port, token, name]})
+
     def note_end(self, end: End) -> None:
         """Say why the sandbox ends; the last thing that is said."""
         self._write({"end": asdict(end)})
+
+    def _keep_exposure(self, port: int, token: str | None, name: str | None) -> None:
+        if token is None:
+            self.exposures.pop(port, None)
+        else:
+            self.exposures[port] = (token, name)
 
     def _write(self, line: dict[str, Any]) -> None:
         if self._fd is None:
@@ -93,6 +109,7 @@ class Memo:
         lines: list[dict[str, Any]] = [{"lost": list(each)} for each in self._lost]
         lines += [{"made": list(each)} for each in self._made]
         lines += [{"env": self.env}] if self.env else []
+        lines += [{"port": [port, *exposure]} for port, exposure in self.exposures.items()]
         data = b"".join(map(_encode, lines))
         os.ftruncate(self._fd, 0)
         os.write(self._fd, data)

@@ -32,6 +32,8 @@ __all__ = [
     "EnvInfo",
     "ExecRequest",
     "ExecutionInfo",
+    "ExposePort",
+    "ExposedPort",
     "FilePath",
     "FoundText",
     "FrontInfo",
@@ -540,6 +542,26 @@ class SearchFiles(Body, frozen=True, kw_only=True):
     context: Annotated[int, msgspec.Meta(ge=0, le=10)] = 0
     limit: _Limit = 200
     timeout: Annotated[float, msgspec.Meta(gt=0, le=300)] = 20.0
+
+
+# --- ports
+
+
+class ExposePort(Body, frozen=True, kw_only=True):
+    """POST /v1/ports. `name`: None keeps the one that it has. `rotate`: another token in the place of the one that it has."""
+
+    port: int
+    name: str | None = None
+    rotate: bool = False
+
+
+class ExposedPort(Answer, frozen=True, kw_only=True):
+    """One exposure, and whether something listens on its port now."""
+
+    port: int
+    token: str
+    listening: bool
+    name: str | None = None
 
 
 # --- the sandbox

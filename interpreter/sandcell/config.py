@@ -46,6 +46,9 @@ class Config:
     # how guests of containers are reached: by a socket in a shared folder, "auto" or through the daemon where that
     # cannot work, "always" through the daemon
     relay: str = "auto"
+    public_host: str | None = (
+        None  # exposed ports are named PORT-TOKEN.<this>, which leads here; None: by an address
+    )
     pull: str = "missing"  # images of other people's are fetched: missing, always, never
     build_network: str | None = None  # of image builds, as the daemon calls it; None: its default
     build_ca_bundle: str | None = None  # a file of certificates that pip trusts in image builds
@@ -62,6 +65,7 @@ class Config:
     max_output_limit: int = 64 * 2**20
     max_body: int = 8 * 2**20  # a request body that is not a file
     max_connections: int = 1000
+    max_port_connections: int = 256  # to what listens in the sandbox, of all its ports
     request_timeout: float = 20.0  # for the rest of a request that has begun: its head, or a body that stalls
     max_text_result: int = 2**20
     max_image_result: int = 10 * 2**20

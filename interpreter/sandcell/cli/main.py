@@ -40,6 +40,7 @@ _VERBS = {
     "ls": "sandcell.cli.files:list_files",
     "cat": "sandcell.cli.files:show_files",
     "edit": "sandcell.cli.files:edit_file",
+    "open": "sandcell.cli.open:open_port",
     "top": "sandcell.cli.top:list_processes",
     "ps": "sandcell.cli.sandboxes:list_sandboxes",
     "stop": "sandcell.cli.sandboxes:stop_sandboxes",

@@ -121,6 +121,13 @@ kept beside, and told where.
 example:
   EDITOR=nano sandcell edit lab:app.py
 """
+_OPEN = """
+Prints a URL of this machine that leads to what listens on PORT in the sandbox, and opens it in a browser. Whoever has the URL is
+let in. Serves it until ^C, or the end of the sandbox.
+
+example:
+  sandcell open --sandbox lab 8000
+"""
 _PS = """
 examples:
   sandcell ps --json
@@ -376,6 +383,15 @@ def _add_sandboxes(add: _AddParser) -> None:
     top = _add_verb(add, "top", "list the processes in a sandbox", _TOP)
     _add_known(top)
     top.add_argument("--json", action="store_true", help="print them as JSON")
+    port = _add_verb(add, "open", "show a port of a sandbox in the browser", _OPEN)
+    _add_known(port)
+    port.add_argument(
+        "port", type=int, metavar="PORT", help="what listens in the sandbox, from 1024 to 65535"
+    )
+    port.add_argument("--no-browser", dest="browser", action="store_false", help="print the URL only")
+    port.add_argument(
+        "--rotate", action="store_true", help="with another token; the old URL is worth nothing"
+    )
     for verb, summary, examples in (
         ("stop", "end what runs in sandboxes, and keep their files", _STOP),
         ("rm", "end sandboxes and everything in them", _RM),

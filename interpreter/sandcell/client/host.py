@@ -37,6 +37,7 @@ _NOT_FOR_GUESTS = {
     "token",
     "url",
     "relay",
+    "public_host",
     "pull",
     "build_network",
     "build_ca_bundle",

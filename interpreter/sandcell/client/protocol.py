@@ -92,7 +92,7 @@ class Conversation:
         line = f"{request.method} {request.target}"
         if _LINE.fullmatch(line) is None or _VALUE.fullmatch(request.content_type) is None:
             raise ValueError(f"no request can say {line[:80]!r} of {request.content_type[:80]!r}")
-        self._reader.begin(request.method)
+        self._reader.begin(request.method, may_upgrade="Upgrade" in request.headers)
         self._has_sent = not request.streamed
         head = line.encode() + self._fixed + _further(request.headers)
         if run_id := run_of_caller():

@@ -20,7 +20,7 @@ from sandcell_container.unix_address import connect_address
 if TYPE_CHECKING:
     from sandcell.client.protocol import Address
 
-__all__ = ["connect_now", "connect_unix_blocking", "is_stale", "new_socket"]
+__all__ = ["connect_now", "connect_unix_blocking", "is_stale", "new_socket", "own"]
 
 _open = weakref.WeakSet[socket.socket]()
 
@@ -37,7 +37,11 @@ os.register_at_fork(after_in_child=_close_in_child)
 def new_socket(address: Address) -> socket.socket:
     """Return a socket for `address` that a forked child will not hold."""
     family = socket.AF_UNIX if address.path else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM)
+    return own(socket.socket(family, socket.SOCK_STREAM))
+
+
+def own(made: socket.socket) -> socket.socket:
+    """Return `made`, which a forked child will not hold from now on."""
     _open.add(made)
     return made
 

@@ -43,6 +43,12 @@ from sandcell.guest.file_handlers import (
 from sandcell.guest.files import FileHandler
 from sandcell.guest.front_handlers import FrontChannels, FrontHandler, FrontsHandler
 from sandcell.guest.openapi import OpenApiHandler
+from sandcell.guest.port_handlers import (
+    PortConnectHandler,
+    PortHandler,
+    PortProxyHandler,
+    PortsHandler,
+)
 from sandcell.guest.process_handlers import (
     ProcessesHandler,
     ProcessEventsHandler,
@@ -137,6 +143,10 @@ ROUTES: tuple[Route, ...] = (
     (f"/v1/terminals/{_ID}/io", TerminalIo),
     (f"/v1/terminals/{_ID}/resize", TerminalResizeHandler),
     (f"/v1/terminals/{_ID}/wait", TerminalWaitHandler),
+    ("/v1/ports", PortsHandler),
+    (f"/v1/ports/{_ID}", PortHandler),
+    (f"/v1/ports/{_ID}/connect", PortConnectHandler),
+    (f"/v1/ports/{_ID}/proxy/(.*)", PortProxyHandler),
     ("/v1/fronts", FrontsHandler),
     (f"/v1/fronts/{_ID}", FrontHandler),
     (f"/v1/fronts/{_ID}/channels", FrontChannels),

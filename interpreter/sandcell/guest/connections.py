@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sandcell_container.errors import SandcellError
     from sandcell_container.pour import Pour
 
-__all__ = ["Connections", "GuestStream", "Moved", "Phase", "Shortcut", "stream_of"]
+__all__ = ["Connections", "GuestStream", "Moved", "Phase", "Shortcut", "refusal_of", "stream_of"]
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +129,7 @@ class GuestStream(IOStream):
         log.info("refused a connection code=%s: %s", problem.code, problem.message)
         if not self._has_answered and self.socket is not None:
             copy = self.socket.dup()
-            super().write(_refusal(problem))
+            super().write(refusal_of(problem))
             self._connections.linger(copy)
         super().close()
 
@@ -142,6 +142,16 @@ class GuestStream(IOStream):
         self._held[:0] = rest
         if self._held:
             self._handle_read()  # it waits for a head, and nothing else would tell it that there are bytes again
+
+    def take_over(self) -> tuple[socket.socket, bytes]:
+        """Return a socket of this connection and what has come on it and was not read yet. This stream is closed, the
+        connection is not: it is the caller's. Nothing may have been answered that is not sent yet."""
+        assert self.socket is not None, "who takes it over is answering a request on it"
+        unread = bytes(self._read_buffer[: self._read_buffer_size]) + bytes(self._held)
+        taken = self.socket.dup()
+        super().close()
+        self._connections.forget(self)
+        return taken, unread
 
     # what tornado calls
 
@@ -373,7 +383,7 @@ class Connections:
     def _send_away(self, connection: socket.socket, problem: SandcellError) -> None:
         connection.settimeout(0.0)
         try:
-            connection.send(_refusal(problem))
+            connection.send(refusal_of(problem))
         except OSError:
             connection.close()  # it has gone
         else:
@@ -397,7 +407,8 @@ class Connections:
         self._pause = self._loop.call_later(_PAUSE_S, self._begin_to_accept)
 
 
-def _refusal(problem: SandcellError) -> bytes:
+def refusal_of(problem: SandcellError) -> bytes:
+    """Return the answer that tells of `problem`, for who has no handler to say it."""
     status = CODES[problem.code].status
     body = encode_names(problem.to_dict())
     head = (

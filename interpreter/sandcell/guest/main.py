@@ -34,6 +34,7 @@ from sandcell.guest.former import RESTARTED
 from sandcell.guest.fronts import Fronts, Rooms
 from sandcell.guest.leases import LOST_SPAWNER, Leases, end_for
 from sandcell.guest.line_work import LineWork
+from sandcell.guest.ports import Ports
 from sandcell.guest.processes import Processes
 from sandcell.guest.quick_exec import QuickExec
 from sandcell.guest.session_room import SessionRoom
@@ -187,6 +188,7 @@ async def _furnish(held: AsyncExitStack, given: Given, spawner: Spawner, group: 
         files=files,
         watches=await held.enter_async_context(watches),
         fronts=await held.enter_async_context(_make_fronts(desk, config)),
+        ports=await held.enter_async_context(Ports(memo, most=config.max_port_connections)),
         terminals=terminals,
         table=table,
         spawner=spawner,

@@ -196,6 +196,20 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation("post", "/v1/sessions/{id}/restart", "Start its shell anew.", api.SessionInfo),
     Operation("post", "/v1/sessions/{id}/interrupt", "Interrupt the command that runs.", api.SessionInfo),
+    Operation("get", "/v1/ports", "The exposed ports, and whether something listens.", list[api.ExposedPort]),
+    Operation("post", "/v1/ports", "Expose a port.", api.ExposedPort, api.ExposePort, 201),
+    Operation("delete", "/v1/ports/{id}", "Expose it no more."),
+    Operation(
+        "post",
+        "/v1/ports/{id}/connect",
+        "With `Upgrade: tcp`, turn the connection into one to the port.",
+        BYTES,
+        status=101,
+    ),
+    *(
+        Operation(method, "/v1/ports/{id}/proxy/{name}", "Ask what listens on the port.", BYTES)
+        for method in ("get", "head", "post", "put", "patch", "delete")
+    ),
     Operation("get", "/v1/env", "What user code starts with.", api.EnvInfo),
     Operation(
         "patch",

@@ -279,6 +279,6 @@ def streamed(handler: type[ApiHandler]) -> type[ApiHandler]:
 class NotFoundHandler(ApiHandler):
     """Any path that is none."""
 
-    def prepare(self) -> None:
+    def prepare(self) -> Awaitable[None] | None:
         super().prepare()
         raise HTTPError(404)

@@ -14,6 +14,7 @@ from sandcell.guest.env_room import EnvRoom
 from sandcell.guest.followers import Followers
 from sandcell.guest.fronts import Fronts
 from sandcell.guest.leases import Leases
+from sandcell.guest.ports import Ports
 from sandcell.guest.processes import Processes
 from sandcell.guest.session_room import SessionRoom
 from sandcell.tool_room import ToolRoom
@@ -50,6 +51,7 @@ class Guest:
     files: Files
     watches: Watches
     fronts: Fronts
+    ports: Ports
     terminals: Terminals
     table: ProcessTable
     spawner: Spawner

@@ -17,12 +17,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sandcell.client.local_file import Replacement
+from sandcell.client.refusals import no_websockets, refused_websocket
 from sandcell.client.sockets import connect_now, connect_unix_blocking, is_stale, new_socket
 from sandcell_container.errors import SandcellError
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator
+    from collections.abc import (
+        AsyncGenerator,
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Coroutine,
+        Generator,
+        Mapping,
+        Sequence,
+    )
+
+    from websockets.asyncio.client import ClientConnection
+
+    WebSocket = ClientConnection
 
     from sandcell.client.protocol import Address
     from sandcell.client.stdin import StdinFile
@@ -36,6 +50,7 @@ __all__ = [
     "call",
     "call_tool",
     "in_thread",
+    "open_websocket",
     "pack_chunks",
     "read_chunks",
     "unpack_chunks",
@@ -134,6 +149,10 @@ class Channel:
                     await asyncio.get_running_loop().sock_sendall(self._socket, encode(piece))
                 except OSError:
                     return  # it takes no more; its answer says why
+
+    def detach(self) -> socket.socket:
+        """Return the socket, which is the caller's from now on."""
+        return self._socket
 
     def is_stale(self) -> bool:
         return is_stale(self._socket)
@@ -283,6 +302,29 @@ async def call(function: Callable[..., Any], *args: Any) -> Any:
 async def in_thread(function: Callable[..., T], *args: Any) -> T:
     """Call what blocks. Cancelling does not stop it."""
     return await asyncio.to_thread(function, *args)
+
+
+async def open_websocket(
+    channel: Channel, url: str, headers: Mapping[str, str], subprotocols: Sequence[str], timeout: float
+) -> WebSocket:
+    """Speak WebSocket on a connection. Raises: see `refused_websocket` and `no_websockets`."""
+    try:
+        from websockets.asyncio.client import connect
+        from websockets.exceptions import InvalidHandshake
+        from websockets.typing import Subprotocol
+    except ImportError as problem:
+        raise no_websockets() from problem
+    try:
+        return await connect(
+            url,
+            sock=channel.detach(),
+            additional_headers=headers,
+            subprotocols=[*map(Subprotocol, subprotocols)] or None,
+            open_timeout=timeout,
+            proxy=None,
+        )
+    except (InvalidHandshake, EOFError, TimeoutError) as problem:
+        raise refused_websocket(url, problem) from problem
 
 
 async def read_chunks(path: str) -> AsyncIterator[bytes]:

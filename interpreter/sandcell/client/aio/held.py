@@ -291,6 +291,7 @@ class AsyncHeld:
         """
         self._check_owner("rm")
         await self._end_watching()
+        await self._end_serving()
         await self._hold.remove()
 
     async def close(self) -> None:
@@ -301,6 +302,7 @@ class AsyncHeld:
         ends = self._is_owner() and self.status in {"running", "stopped"} and not self._hold.is_released
         on_release = self._hold.record.on_release
         await self._end_watching()
+        await self._end_serving()
         if ends and on_release == "remove":
             await self._hold.remove()
         elif ends and on_release == "stop":
@@ -323,6 +325,9 @@ class AsyncHeld:
 
     async def _end_watching(self) -> None:
         """End what this handle follows by itself, before it lets go."""
+
+    async def _end_serving(self) -> None:
+        """End what this handle serves to others, before it lets go for good."""
 
     def _is_owner(self) -> bool:
         return self._owner_pid == os.getpid()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from weakref import WeakSet
 
 from sandcell.api import ContextInfo, ExecutionInfo, OsProcess
+from sandcell.client.aio.channel import in_thread
 from sandcell.client.aio.commands import run_command
 from sandcell.client.aio.context import START_PATIENCE_S, AsyncContext
 from sandcell.client.aio.environment import AsyncEnvironment
@@ -13,6 +14,7 @@ from sandcell.client.aio.execution import AsyncExecution, run_execution, start_e
 from sandcell.client.aio.files import AsyncFiles
 from sandcell.client.aio.held import AsyncHeld
 from sandcell.client.aio.making import make, own_place
+from sandcell.client.aio.ports import AsyncPorts
 from sandcell.client.aio.processes import AsyncProcesses
 from sandcell.client.aio.session import AsyncSessions
 from sandcell.client.aio.terminal import AsyncTerminals
@@ -62,6 +64,7 @@ class AsyncSandbox(AsyncHeld, AsyncEnvironment, AsyncProcesses, AsyncSessions, A
         """Not for callers: use `create` or `connect`."""
         super().__init__(hold, transport, owner=owner)
         self.files = AsyncFiles(transport)
+        self.ports = AsyncPorts(transport)
         self._watched = WeakSet()
 
     async def top(self) -> list[OsProcess]:
@@ -306,3 +309,6 @@ class AsyncSandbox(AsyncHeld, AsyncEnvironment, AsyncProcesses, AsyncSessions, A
     async def _end_watching(self) -> None:
         for process in list(self._watched):
             await process.close()
+
+    async def _end_serving(self) -> None:
+        await in_thread(self.ports.stop_serving)

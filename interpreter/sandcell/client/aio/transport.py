@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from sandcell.client.aio.answer import AsyncAnswer, AsyncUpload
 from sandcell.client.aio.channel import Channel, call
 from sandcell.client.aio.connection import Connection, OutgoingFile
+from sandcell.client.aio.tunnel import AsyncTunnel
 from sandcell.client.protocol import (
     Address,
     Conversation,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from sandcell.client.protocol import Admitted
     from sandcell.client.stdin import StdinFile
+    from sandcell.ports.tunnel import Guest
     from sandcell_container.end import End
 
 __all__ = ["AsyncTransport", "AsyncWaker"]
@@ -73,6 +75,13 @@ class AsyncTransport:
         self._connect_timeout = connect_timeout
         # Appended to and popped from only: that is atomic, and a lock might be held when the program forks.
         self._kept = list[Connection]()
+
+    @property
+    def guest(self) -> Guest:
+        """Where it leads."""
+        from sandcell.ports.tunnel import Guest  # who exposes no port pays for none of it
+
+        return Guest(address=self.address, token=self._token, patience=self._connect_timeout)
 
     async def call(self, request: Request, answer: type[T]) -> T:
         """Send `request` and return its answer as `answer`."""
@@ -165,6 +174,22 @@ class AsyncTransport:
                 yield await self.accept(AsyncAnswer(self, connection, head))
         finally:
             connection.close()
+
+    async def tunnel(self, request: Request) -> AsyncTunnel:
+        """Send `request`, which asks for another protocol, and return the connection once it speaks that. Raises as `open`."""
+        connection = await self._connect_awake(admitted=False, wakes=request.wakes)
+        deadline = self._by(request, None)
+        try:
+            async with self.told():
+                await connection.send(connection.conversation.begin(request), deadline)
+                head = await connection.head(deadline)
+            if head.status != 101:
+                await self.accept(AsyncAnswer(self, connection, head))
+                raise Cut("it goes on with HTTP")
+        except BaseException:
+            connection.close()
+            raise
+        return AsyncTunnel(self, connection)
 
     async def begin_upload(self, request: Request) -> AsyncUpload:
         """Send `request`, a streamed one, and return where its body goes. It is never sent again. Raises as `open`."""

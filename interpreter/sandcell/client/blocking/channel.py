@@ -15,11 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sandcell.client.local_file import Replacement
+from sandcell.client.refusals import no_websockets, refused_websocket
 from sandcell.client.sockets import connect_now, connect_unix_blocking, new_socket
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Awaitable, Callable, Generator, Iterator
+    from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+
+    from websockets.sync.client import ClientConnection
+
+    WebSocket = ClientConnection
 
     from sandcell.client.protocol import Address
     from sandcell.client.stdin import StdinFile
@@ -33,6 +38,7 @@ __all__ = [
     "call",
     "call_tool",
     "in_thread",
+    "open_websocket",
     "pack_chunks",
     "read_chunks",
     "unpack_chunks",
@@ -125,6 +131,11 @@ class Channel:
             raise broken.problem from None
         finally:
             self._outgoing = None
+
+    def detach(self) -> socket.socket:
+        """Return the socket, which is the caller's from now on, and blocks."""
+        self._socket.settimeout(None)
+        return self._socket
 
     def is_stale(self) -> bool:
         """Tell whether an idle connection was closed, here or there, or says what nobody asked for."""
@@ -272,6 +283,29 @@ def call(function: Callable[..., Any], *args: Any) -> Any:
 def in_thread(function: Callable[..., T], *args: Any) -> T:
     """Call what blocks."""
     return function(*args)
+
+
+def open_websocket(
+    channel: Channel, url: str, headers: Mapping[str, str], subprotocols: Sequence[str], timeout: float
+) -> WebSocket:
+    """Speak WebSocket on a connection. Raises: see `refused_websocket` and `no_websockets`."""
+    try:
+        from websockets.exceptions import InvalidHandshake
+        from websockets.sync.client import connect
+        from websockets.typing import Subprotocol
+    except ImportError as problem:
+        raise no_websockets() from problem
+    try:
+        return connect(
+            url,
+            sock=channel.detach(),
+            additional_headers=headers,
+            subprotocols=[*map(Subprotocol, subprotocols)] or None,
+            open_timeout=timeout,
+            proxy=None,
+        )
+    except (InvalidHandshake, EOFError, TimeoutError) as problem:
+        raise refused_websocket(url, problem) from problem
 
 
 def read_chunks(path: str) -> Iterator[bytes]:

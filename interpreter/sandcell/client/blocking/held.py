@@ -288,6 +288,7 @@ class Held:
         """
         self._check_owner("rm")
         self._end_watching()
+        self._end_serving()
         self._hold.remove()
 
     def close(self) -> None:
@@ -298,6 +299,7 @@ class Held:
         ends = self._is_owner() and self.status in {"running", "stopped"} and not self._hold.is_released
         on_release = self._hold.record.on_release
         self._end_watching()
+        self._end_serving()
         if ends and on_release == "remove":
             self._hold.remove()
         elif ends and on_release == "stop":
@@ -320,6 +322,9 @@ class Held:
 
     def _end_watching(self) -> None:
         """End what this handle follows by itself, before it lets go."""
+
+    def _end_serving(self) -> None:
+        """End what this handle serves to others, before it lets go for good."""
 
     def _is_owner(self) -> bool:
         return self._owner_pid == os.getpid()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from weakref import WeakSet
 
 from sandcell.api import ContextInfo, ExecutionInfo, OsProcess
+from sandcell.client.blocking.channel import in_thread
 from sandcell.client.blocking.commands import run_command
 from sandcell.client.blocking.context import START_PATIENCE_S, Context
 from sandcell.client.blocking.environment import Environment
@@ -14,6 +15,7 @@ from sandcell.client.blocking.execution import Execution, run_execution, start_e
 from sandcell.client.blocking.files import Files
 from sandcell.client.blocking.held import Held
 from sandcell.client.blocking.making import make, own_place
+from sandcell.client.blocking.ports import Ports
 from sandcell.client.blocking.processes import Processes
 from sandcell.client.blocking.session import Sessions
 from sandcell.client.blocking.terminal import Terminals
@@ -63,6 +65,7 @@ class Sandbox(Held, Environment, Processes, Sessions, Terminals):
         """Not for callers: use `create` or `connect`."""
         super().__init__(hold, transport, owner=owner)
         self.files = Files(transport)
+        self.ports = Ports(transport)
         self._watched = WeakSet()
 
     def top(self) -> list[OsProcess]:
@@ -303,3 +306,6 @@ class Sandbox(Held, Environment, Processes, Sessions, Terminals):
     def _end_watching(self) -> None:
         for process in list(self._watched):
             process.close()
+
+    def _end_serving(self) -> None:
+        in_thread(self.ports.stop_serving)

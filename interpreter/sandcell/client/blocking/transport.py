@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from sandcell.client.blocking.answer import Answer, Upload
 from sandcell.client.blocking.channel import Channel, call
 from sandcell.client.blocking.connection import Connection, OutgoingFile
+from sandcell.client.blocking.tunnel import Tunnel
 from sandcell.client.protocol import (
     Address,
     Conversation,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from sandcell.client.protocol import Admitted
     from sandcell.client.stdin import StdinFile
+    from sandcell.ports.tunnel import Guest
     from sandcell_container.end import End
 
 __all__ = ["Transport", "Waker"]
@@ -74,6 +76,13 @@ class Transport:
         self._connect_timeout = connect_timeout
         # Appended to and popped from only: that is atomic, and a lock might be held when the program forks.
         self._kept = list[Connection]()
+
+    @property
+    def guest(self) -> Guest:
+        """Where it leads."""
+        from sandcell.ports.tunnel import Guest  # who exposes no port pays for none of it
+
+        return Guest(address=self.address, token=self._token, patience=self._connect_timeout)
 
     def call(self, request: Request, answer: type[T]) -> T:
         """Send `request` and return its answer as `answer`."""
@@ -164,6 +173,22 @@ class Transport:
                 yield self.accept(Answer(self, connection, head))
         finally:
             connection.close()
+
+    def tunnel(self, request: Request) -> Tunnel:
+        """Send `request`, which asks for another protocol, and return the connection once it speaks that. Raises as `open`."""
+        connection = self._connect_awake(admitted=False, wakes=request.wakes)
+        deadline = self._by(request, None)
+        try:
+            with self.told():
+                connection.send(connection.conversation.begin(request), deadline)
+                head = connection.head(deadline)
+            if head.status != 101:
+                self.accept(Answer(self, connection, head))
+                raise Cut("it goes on with HTTP")
+        except BaseException:
+            connection.close()
+            raise
+        return Tunnel(self, connection)
 
     def begin_upload(self, request: Request) -> Upload:
         """Send `request`, a streamed one, and return where its body goes. It is never sent again. Raises as `open`."""
