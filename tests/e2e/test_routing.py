@@ -119,6 +119,7 @@ async def test_another_context_has_its_own_variables_and_the_notebooks_counter(n
     assert found["matches"] in (["upper"], ["x.upper"], [".upper"])
     assert code[found["cursor_start"] : found["cursor_end"]] in ("uppe", "x.uppe", ".uppe")
     assert "other" in shown((await notebook.run("%context list")).outputs)
+    assert (await notebook.run("%context delete python")).reply["ename"] == "INVALID_ARGUMENT"
     await notebook.run("%context restart other")
     assert (await notebook.run("%%context other\nx")).reply["ename"] == "NameError"
 
@@ -149,6 +150,13 @@ async def test_comms_of_another_context_find_it(notebook: Notebook) -> None:
         while heard.get("msg_type") != "stream":
             heard = await notebook.client.get_iopub_msg()
     assert heard["content"]["text"] == "heard {'y': 2} 1\n"
+
+
+async def test_a_context_that_was_deleted_is_made_anew_and_holds_up_nobody(notebook: Notebook) -> None:
+    await notebook.run("%%context other\nx = 1")
+    assert (await notebook.run("%context delete other")).reply["status"] == "ok"
+    assert (await notebook.request("comm_info_request", {}))["comms"] == {}
+    assert (await notebook.run("%%context other\nx")).reply["ename"] == "NameError"
 
 
 async def test_the_sandbox_is_shown_in_tables(notebook: Notebook, shared: AsyncSandbox) -> None:

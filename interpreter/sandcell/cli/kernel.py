@@ -59,7 +59,7 @@ def _languages_of(named: list[str]) -> list[str]:
 
 def _options_of(options: argparse.Namespace) -> dict[str, Any]:
     given: dict[str, Any] = {name: getattr(options, name) for name in (*_PLAIN, *_LISTS)}
-    variables = dict(each.partition("=")[::2] for each in options.env)
+    variables = {name: value for name, _, value in (each.partition("=") for each in options.env)}
     if any("=" not in each for each in options.env):
         raise error(ErrorCode.INVALID_ARGUMENT, "--env is NAME=VALUE")
     return {name: value for name, value in {**given, "env": variables}.items() if value not in (None, [], {})}

@@ -292,7 +292,13 @@ class Front:
     def _on_stage(self, key: RequestKey, *, may_ask: bool = False) -> Generator[Stage]:
         """Inside the block interrupts and answers of the cell go to the stage."""
         self._stage = Stage(
-            key, self._machine, self._act, origin=self.origin, may_ask=may_ask, spawn=self._spawn
+            key,
+            self._machine,
+            self._act,
+            origin=self.origin,
+            may_ask=may_ask,
+            spawn=self._spawn,
+            context_id=self.context.id,
         )
         try:
             yield self._stage
@@ -334,21 +340,24 @@ class Front:
         self._act(self._machine.learn_kernel(await self.context.kernel_info()))
 
     async def _ask_comms(self, key: RequestKey, target: str, context_ids: tuple[str, ...]) -> None:
-        contexts = [self.context, *map(self._places.get, context_ids)]
-        found = await asyncio.gather(*(self._comms_of(each, target) for each in contexts))
+        found = await asyncio.gather(
+            *(self._comms_of(each, target) for each in (self.context.id, *context_ids))
+        )
         self._act(
             self._machine.tell_comms(key, {name: comm for each in found for name, comm in each.items()})
         )
 
-    async def _comms_of(self, context: Context, target: str) -> dict[str, Any]:
-        """Return the comms of a context; none where it is busy for longer than an editor waits."""
+    async def _comms_of(self, context_id: str, target: str) -> dict[str, Any]:
+        """Return the comms of a context; none where it is gone, or busy for longer than an editor waits."""
         answer = KernelAnswer("comm_info_reply")
         content = {"target_name": target} if target else {}
-        context.send("shell", new_message("comm_info_request", content, session=self.id), answer)
+        message = new_message("comm_info_request", content, session=self.id)
         try:
+            context = self.context if context_id == self.context.id else self._places.get(context_id)
+            context.send("shell", message, answer)
             async with asyncio.timeout(self._inspect_timeout):
                 return take_object(await answer.content(), "comms")
-        except TimeoutError:
+        except (TimeoutError, SandcellError):
             return {}
 
 

@@ -146,6 +146,9 @@ class LineWork:
         return _NOTHING
 
     async def _delete_context(self, stage: Stage, order: LineOrder) -> Outcome:
+        if order.operands[0] == stage.context_id:
+            message = f"the context {stage.context_id} is that of this notebook"
+            raise error(ErrorCode.INVALID_ARGUMENT, message, hint="%context restart starts it anew")
         await self._desk.contexts.delete(order.operands[0], who=stage.origin)
         stage.say(f"the context {order.operands[0]} has ended")
         return _NOTHING
@@ -247,7 +250,7 @@ class LineWork:
 
     async def _show_env(self, stage: Stage, order: LineOrder) -> Outcome:
         """Show the names, and the values of those that are the same everywhere: a notebook is saved, and shown to others."""
-        changes = dict(each.partition("=")[::2] for each in order.operands)
+        changes = {name: value for name, _, value in (each.partition("=") for each in order.operands)}
         if any("=" not in each for each in order.operands):
             raise error(ErrorCode.INVALID_ARGUMENT, "a variable is set by NAME=VALUE")
         if changes:

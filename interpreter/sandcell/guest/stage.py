@@ -48,7 +48,7 @@ class Outcome:
 
 class Stage:
     """One cell's. `origin` is how its front is named to everyone else; `may_ask`: somebody answers questions. `spawn` owns a task
-    that goes on beside the work."""
+    that goes on beside the work. `context_id` is the notebook's own."""
 
     def __init__(
         self,
@@ -59,11 +59,13 @@ class Stage:
         origin: str,
         may_ask: bool,
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+        context_id: str,
     ) -> None:
         self.key = key
         self.origin = origin
         self.may_ask = may_ask
         self.spawn = spawn
+        self.context_id = context_id
         self.is_stopped = False
         self._machine = machine
         self._act = act
