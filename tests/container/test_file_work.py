@@ -323,6 +323,7 @@ async def streamed(files: Files, path: str, *exclude: str) -> bytes:
         return data
 
 
+@pytest.mark.short
 async def test_a_folder_goes_out_and_comes_back(files: Files, place: Place) -> None:
     await write(files, "a/deep/x", b"1" * 3_000_000)
     await write(files, "a/skip.log")
@@ -333,6 +334,7 @@ async def test_a_folder_goes_out_and_comes_back(files: Files, place: Place) -> N
     assert os.listdir(place.outside / "b") == ["deep"]
 
 
+@pytest.mark.short
 async def test_restoring_leaves_nothing_else_and_a_failure_leaves_all(files: Files, place: Place) -> None:
     await write(files, "a/x", b"old")
     data = await streamed(files, "a")
@@ -362,6 +364,7 @@ async def test_a_stream_that_is_given_up_leaves_nothing(files: Files, place: Pla
 # --- what hostile code does meanwhile
 
 
+@pytest.mark.short
 async def test_paths_that_turn_into_something_else_lead_nowhere_else(files: Files, place: Place) -> None:
     """A name flips between a file, a folder, symlinks to what is forbidden and a FIFO, while it is worked on."""
     flip = """
@@ -411,6 +414,7 @@ while True:
     assert await job.kill_tree()  # it was at it until now
 
 
+@pytest.mark.short
 async def test_each_kind_of_name_has_its_answer_in_every_verb(files: Files, place: Place) -> None:
     os.mkfifo(place.outside / "fifo")
     (place.outside / "loop").symlink_to("loop")

@@ -92,6 +92,7 @@ def change_too_much(folder: Path) -> None:
         path.unlink()
 
 
+@pytest.mark.short
 async def test_each_change_is_told_as_what_it_is(post: Post) -> None:
     await post.write("old")
     watch = await post.watch()
@@ -114,6 +115,7 @@ async def test_each_change_is_told_as_what_it_is(post: Post) -> None:
         ]
 
 
+@pytest.mark.short
 async def test_what_is_put_in_place_whole_is_created_or_modified(post: Post) -> None:
     watch = await post.watch()
     await post.write("deep/f", b"1")

@@ -282,6 +282,14 @@ def test_a_watch_goes_on_from_its_cursor_over_http(sandbox: Sandbox, http: Http)
     assert http.ask("GET", "/v1/files/watch?path=none")["error"]["code"] == "FILE_NOT_FOUND"
 
 
+def test_a_watch_of_a_session_stays_where_it_was(sandbox: Sandbox) -> None:
+    session = sandbox.create_session()
+    session.exec("mkdir -p from/here && cd from/here")
+    watch = session.files.watch()
+    session.exec("touch a; cd /")
+    assert [each.path for each in watch.read(timeout=20)] == ["/workspace/from/here/a"]
+
+
 async def test_the_asyncio_client_watches_while_it_does_something_else() -> None:
     async with await AsyncSandbox.create(engine="local") as sandbox:
         watch = await sandbox.files.watch()

@@ -90,7 +90,7 @@ class Watches:
             if resumes:
                 raise _lost(given)
             found = self._start(given, plan)
-        if found.plan != plan:
+        if found.plan != plan and not resumes:  # a session's folder may be another one by now
             raise error(
                 ErrorCode.EXISTS, f"the watch {given} is of something else", hint="give each an id of its own"
             )
