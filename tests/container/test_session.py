@@ -462,3 +462,26 @@ async def test_who_breaks_the_shell_breaks_one_session_and_is_told(
         else:
             assert done.out == b"alive\n" or done.end.end.state == "lost"
         assert (await run(await sessions.create("other"), "echo fine")).out == b"fine\n"
+
+
+@pytest.mark.parametrize(
+    "slow",
+    [
+        "PROMPT_COMMAND='sleep 1000'",
+        "PROMPT_COMMAND=(: 'sleep 1000')",
+        "PS1='$(sleep 1000)'",
+        "PS0='$(sleep 1000)'",
+    ],
+)
+async def test_a_prompt_is_the_users_and_is_never_shown(session: Session, slow: str) -> None:
+    assert (await run(session, slow)).code == 0
+    name = slow.partition("=")[0]
+    done = await run(session, f'echo "${{{name}[@]}}"; (exit 3)')
+    assert (b"sleep 1000" in done.out, done.code) == (True, 3)
+    assert (await run(session, "echo $? ${x?unset}; echo not reached")).code not in (0, 130)
+    assert b"sleep 1000" in (await run(session, f'echo "${{{name}[@]}}"')).out
+
+
+async def test_our_variables_are_nothing_that_an_answer_hangs_on(session: Session) -> None:
+    for _ in range(2):
+        assert (await run(session, "unset ${!__sandcell_*}; (exit 4)")).code == 4

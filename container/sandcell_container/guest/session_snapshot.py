@@ -38,7 +38,7 @@ _PARTS = (
     rb"""\builtin declare -p""",
     rb"""\builtin alias -p""",
     rb"""\builtin umask -p""",
-    rb"""\builtin printf '%s\n' 'unset -v "${!__sandcell_@}"; unset -f __sandcell_last'""",
+    rb"""\builtin printf '%s\n' 'unset -v "${!__sandcell_@}"; unset -f __sandcell_last __sandcell_hide __sandcell_late'""",
     rb"""\builtin set +o""",  # last: `set -e` and `set -u` are for the command
 )
 _END = b"# end of the snapshot\n"

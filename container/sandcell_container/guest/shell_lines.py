@@ -68,7 +68,13 @@ INTERRUPTED = 130
 
 # --- lines
 
-FIRST_LINES = b"""exec 251>&1 252>&2 >/dev/null 2>&1; PS0= PS1= PS2=; unset PROMPT_COMMAND; set +H +o history
+# Bash would heed the user's prompts, and what is to run before one, for each line of ours: they are there while a command
+# runs, and hidden on its line, or behind it where bash has dropped that one and with it the status.
+FIRST_LINES = rb"""exec 251>&1 252>&2 >/dev/null 2>&1; PS0= PS1= PS2=; unset PROMPT_COMMAND; set +H +o history
+__sandcell_hide() {
+__sandcell_ps=":;${PS0+${PS0@A};}${PS1+${PS1@A};}${PS2+${PS2@A};}${PROMPT_COMMAND[@]+${PROMPT_COMMAND[@]@A}}"
+\builtin unset -v PROMPT_COMMAND || \builtin :; PS0= PS1= PS2=; }
+__sandcell_late() { \builtin [ "${__sandcell_ps-}" ] || { __sandcell_status=$__sandcell_last; __sandcell_hide; }; }
 """
 
 # An order stands between the two lines of a here-document. Where SIGINT has made bash drop the line that was to read it,
@@ -76,17 +82,19 @@ FIRST_LINES = b"""exec 251>&1 252>&2 >/dev/null 2>&1; PS0= PS1= PS2=; unset PROM
 _READING = (
     rb"""\builtin printf '< %(number)d\0' >&0; IFS= \builtin read -r __sandcell_value; """
     rb"""\builtin printf ': %(number)d %%s\0' "$__sandcell_value" >&0; """
-    rb"""__sandcell_status=130 __sandcell_ran= __sandcell_refused= __sandcell_stdin=/dev/null; """
+    rb"""__sandcell_status=130 __sandcell_idle=1 __sandcell_refused= __sandcell_in=/dev/null; """
     rb"""IFS= \builtin read -r -d '' __sandcell_plan; \builtin eval "$__sandcell_plan"; """
-    rb"""IFS= \builtin read -r -d '' __sandcell_command; """
+    rb"""IFS= \builtin read -r -d '' __sandcell_code; """
     rb"""IFS= \builtin read -r __sandcell_value; IFS= \builtin read -r __sandcell_value; """
     rb"""\builtin printf '> %(number)d\0' >&0; """
 )
+# The user's prompts come back with the command; see `FIRST_LINES`.
+_SHOW = rb"""\builtin eval "${__sandcell_ps-}" || \builtin :; __sandcell_ps=; """
 # `{ exec; } 2>`: not traced. One line, so that the numbers of a command's lines are its own.
 _RUNNING = (
     rb"""\builtin [ "$__sandcell_refused" ] || \builtin . /dev/fd/9 9<<<'"""
-    rb"""{ __sandcell_ran=1; \exec 9<&-; } 2>/dev/null; %(last)s\builtin eval -- "$__sandcell_command"' """
-    rb"""<"$__sandcell_stdin" >&251 2>&252 251>&- 252>&-"""
+    rb"""{ __sandcell_idle=; \exec 9<&-; } 2>/dev/null; %(last)s\builtin eval -- "$__sandcell_code"' """
+    rb"""<"$__sandcell_in" >&251 2>&252 251>&- 252>&-; __sandcell_status=$?; __sandcell_hide"""
 )
 # The status of the command before has to be in $?, but neither `set -e` nor an ERR trap may act on it again: `||`.
 _LAST = rb"""__sandcell_last() { \builtin return %d; }; { __sandcell_last; } 2>/dev/null || """
@@ -95,14 +103,14 @@ _LAST = rb"""__sandcell_last() { \builtin return %d; }; { __sandcell_last; } 2>/
 # writes in front of its own heap; another one sets it right. No quote may stand on the lines up to there. Bare, or after
 # `builtin`, which forgets the `||` behind it, it would end a shell with `set -e`.
 _BEHIND = (
-    b"\n__sandcell_status=$?\n"
+    b"\n__sandcell_last=$?; __sandcell_late\n"
     rb"\command eval \) || \builtin :"
     b"\n" + 2 * (rb"""\builtin printf '? %(number)d\0' >&0""" + b"\n")
 )
 # The second time by another way to printf, where the user's code stands in the first one.
 _REPORTS = tuple(
     rb"\%s" % verb
-    + rb""" printf '= %d %%d %%d %%s\0' "$__sandcell_status" "$__sandcell_ran" "${PWD-}" >&0"""
+    + rb""" printf '= %d %%d %%d %%s\0' "$__sandcell_status" "$((1 - ${__sandcell_idle:-0}))" "${PWD-}" >&0"""
     + b"\n"
     for verb in (b"builtin", b"command")
 )
@@ -111,7 +119,7 @@ _REPORTS = tuple(
 def reading_lines(number: int, *, before: int) -> bytes:
     """Return the lines that make bash read one order and run it; `before` is the status of the command before."""
     last = _LAST % before if before else b""
-    return (_READING + _RUNNING + _BEHIND) % {b"number": number, b"last": last}
+    return (_READING + _SHOW + _RUNNING + _BEHIND) % {b"number": number, b"last": last}
 
 
 def report_lines(order: ShellOrder, number: int) -> bytes:
@@ -150,7 +158,7 @@ _ASKS = (
     rb"""{ \builtin printf '.\0' >"$__sandcell_questions"; } 2>/dev/null; \builtin return "$1"; fi; \builtin read "$@"; }; """
 )
 _UNDO_ASKS = rb"""__sandcell_asks=; """
-_STDIN = rb"""IFS= \builtin read -r -d '' __sandcell_stdin; """
+_STDIN = rb"""IFS= \builtin read -r -d '' __sandcell_in; """
 
 
 def order_bytes(text: str, what: str) -> bytes:
