@@ -39,6 +39,15 @@ def test_what_was_made_is_lost_at_the_next_start(file: int) -> None:
     assert Memo(file).is_lost("context", "a")
 
 
+def test_exposures_outlive_starts_until_they_are_over(file: int) -> None:
+    first = Memo(file)
+    first.note_exposure(8000, "old", None)
+    first.note_exposure(8000, "token", "web")
+    first.note_exposure(9000, "other", None)
+    first.note_exposure(9000, None, None)
+    assert Memo(file).exposures == Memo(file).exposures == {8000: ("token", "web")}
+
+
 def test_without_a_file_it_works_for_one_start() -> None:
     memo = Memo(None)
     memo.note_made("process", "p")

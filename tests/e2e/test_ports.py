@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import http.client
 import json
+import signal
 import socket
 import threading
 from contextlib import closing
@@ -12,11 +13,17 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
+from tests.e2e.test_cli import Shell
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
+from websockets.typing import Subprotocol
 
 from sandcell import AsyncSandbox, ErrorCode, Sandbox, SandcellError
+from sandcell.client.host import the_host
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+    from pathlib import Path
 
     from sandcell.client.blocking.process import Process
     from sandcell.ports.reply import Port
@@ -367,3 +374,162 @@ def test_exposures_outlive_a_stop_and_end_with_their_handle() -> None:
     with pytest.raises(ConnectionRefusedError):
         client.ask("GET")
     assert not [each for each in set(threading.enumerate()) - before if each.name == "sandcell-ports"]
+
+
+# --- WebSockets
+
+ECHO = """
+import asyncio
+from websockets.asyncio.server import serve
+
+async def echo(socket):
+    await socket.send(str(dict(socket.request.headers.raw_items())) + socket.request.path)
+    async for message in socket:
+        await socket.send(message)
+
+async def main():
+    async with serve(echo, "127.0.0.1", 8200, subprotocols=["two"], max_size=None):
+        print("ready", flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def echo(sandbox: Sandbox) -> Generator[Process]:
+    process = sandbox.start_process(["python3", "-c", ECHO])
+    process.wait_for_log("ready", timeout=PATIENCE_S)
+    yield process
+    process.kill()
+
+
+def test_a_websocket_needs_no_exposure(sandbox: Sandbox, echo: Process, flask: Process) -> None:
+    with sandbox.ports.connect_ws(
+        8200, "/a?b=1", headers={"X-Mine": "1"}, subprotocols=["one", "two"]
+    ) as opened:
+        hello = opened.recv(timeout=PATIENCE_S)
+        assert "'Host': 'localhost:8200'" in str(hello) and "'X-Mine': '1'" in str(hello)
+        assert str(hello).endswith("/a?b=1") and opened.subprotocol == "two"
+        for message in ("text", b"\0\xff", "x" * 900_000):
+            opened.send(message)
+            assert opened.recv(timeout=PATIENCE_S) == message
+    with pytest.raises(SandcellError) as problem:
+        sandbox.ports.connect_ws(8000)
+    assert code_of(problem) == ErrorCode.INVALID_ARGUMENT
+    with pytest.raises(SandcellError) as problem:
+        sandbox.ports.connect_ws(9000)
+    assert code_of(problem) == ErrorCode.PORT_NOT_LISTENING
+
+
+async def test_a_websocket_of_the_asyncio_client(sandbox: Sandbox, echo: Process) -> None:
+    async with (
+        await AsyncSandbox.connect(sandbox.id) as attached,
+        await attached.ports.connect_ws(8200, subprotocols=["two"]) as opened,
+    ):
+        await opened.recv()
+        await opened.send("hi")
+        assert await opened.recv() == "hi"
+
+
+def test_a_websocket_through_an_exposure(sandbox: Sandbox, echo: Process) -> None:
+    port = sandbox.ports.expose(8200)
+    url = port.url.replace("http:", "ws:") + "live"
+    with connect(url, proxy=None, subprotocols=[Subprotocol("two")]) as opened:
+        hello = str(opened.recv(timeout=PATIENCE_S))
+        assert port.token not in hello and hello.endswith("/live")
+        opened.send(b"x" * 900_000)
+        assert opened.recv(timeout=PATIENCE_S) == b"x" * 900_000
+        echo.kill()
+        with pytest.raises(ConnectionClosed):
+            opened.recv(timeout=PATIENCE_S)
+    sandbox.ports.close(8200)
+
+
+# --- over HTTP
+
+
+def test_the_proxy_of_the_guest_passes_on(sandbox: Sandbox, flask: Process) -> None:
+    with closing(Guest(sandbox)) as guest:
+        guest.send(
+            f"POST /v1/ports/8000/proxy/?a=1&token={guest.token}&b=2 HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi"
+        )
+        answer = guest.read()
+    assert b'"query":"a=1&b=2"' in answer and guest.token.encode() not in answer
+    assert b'"X-Forwarded-Prefix":"/v1/ports/8000/proxy"' in answer and b"connection: close" in answer
+
+
+def test_a_tunnel_is_bytes_with_two_ends(sandbox: Sandbox) -> None:
+    code = "import socket; s = socket.create_server(('', 8300)); print('ready', flush=True); c = s.accept()[0]; c.sendall(b'first ');"
+    code += "got = b''.join(iter(lambda: c.recv(999), b'')); c.sendall(b'then ' + got)"
+    process = sandbox.start_process(["python3", "-c", code])
+    process.wait_for_log("ready", timeout=PATIENCE_S)
+    with closing(Guest(sandbox)) as guest:
+        guest.send(_connect_line(8300, guest.token) + "all of it")
+        guest.connection.shutdown(socket.SHUT_WR)
+        head, _, rest = guest.read().partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 101 ") and rest == b"first then all of it"
+
+
+def test_a_tunnel_ends_with_its_sandbox_and_needs_the_token() -> None:
+    with (
+        Sandbox.create(engine="local") as sandbox,
+        closing(Guest(sandbox)) as wrong,
+        closing(Guest(sandbox)) as guest,
+    ):
+        server = sandbox.start_process("python3 -m http.server 8300")
+        server.wait_for_port(8300, timeout=PATIENCE_S)
+        wrong.send(_connect_line(8300, "no"))
+        assert wrong.connection.recv(999).startswith(b"HTTP/1.1 401 ")
+        guest.send(_connect_line(8300, guest.token))
+        assert guest.connection.recv(999).startswith(b"HTTP/1.1 101 ")
+        sandbox.remove()
+        assert guest.read() == b""
+
+
+def _connect_line(port: int, token: str) -> str:
+    return (
+        f"POST /v1/ports/{port}/connect HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n"
+        "Connection: Upgrade\r\nUpgrade: tcp\r\n\r\n"
+    )
+
+
+class Guest:
+    """A bare connection to the guest of a sandbox."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        record = the_host().find(sandbox.id).record
+        self.token = record.token
+        self.connection = socket.socket(socket.AF_UNIX)
+        self.connection.settimeout(PATIENCE_S)
+        self.connection.connect(record.address.path)
+
+    def send(self, text: str) -> None:
+        self.connection.sendall(text.encode())
+
+    def read(self) -> bytes:
+        """Return all that comes, to the end of the connection."""
+        return b"".join(iter(lambda: self.connection.recv(2**16), b""))
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+# --- the command line
+
+
+def test_the_command_line_serves_until_it_is_interrupted(tmp_path: Path) -> None:
+    shell = Shell(str(tmp_path / "state"))
+    assert shell("start", "--sandbox", "web", "python3 -m http.server 8000").returncode == 0
+    try:
+        with shell.start("open", "--sandbox", "web", "--no-browser", "8000") as opened:
+            assert opened.stdout is not None
+            url = opened.stdout.readline().decode().strip()
+            client = Client(url)
+            with closing(client.connection):
+                assert client.ask("GET").status in {200, 502}
+            opened.send_signal(signal.SIGINT)
+            assert opened.wait(PATIENCE_S) == 0
+        assert shell("open", "--sandbox", "web", "80").returncode == 125
+    finally:
+        shell("rm", "web")

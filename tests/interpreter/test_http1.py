@@ -186,3 +186,41 @@ def test_bytes_behind_the_answer_are_seen() -> None:
     while reader.next_part() is not Mark.END:
         continue
     assert not reader.is_done
+
+
+@pytest.mark.parametrize(
+    ("headers", "sent", "body"),
+    [
+        ({}, b"behind it", b""),
+        ({"content-length": "3"}, b"abcbehind it", b"abc"),
+        ({"transfer-encoding": "chunked"}, b"2\r\nab\r\n0\r\n\r\nbehind it", b"ab"),
+    ],
+)
+def test_the_body_of_a_request_ends_where_its_head_says(
+    headers: dict[str, str], sent: bytes, body: bytes
+) -> None:
+    reader = AnswerReader()
+    reader.begin_body(headers)
+    reader.feed(sent)
+    parts = list[bytes]()
+    while isinstance(part := reader.next_part(), bytes):
+        parts.append(part)
+    assert (part, b"".join(parts), reader.is_done) == (Mark.END, body, False)
+
+
+def test_the_body_of_a_request_has_one_length() -> None:
+    with pytest.raises(Cut):
+        AnswerReader().begin_body({"content-length": "3", "transfer-encoding": "chunked"})
+
+
+def test_behind_an_upgrade_that_was_asked_for_all_is_data() -> None:
+    sent = b"HTTP/1.1 101 Switching\r\nUpgrade: tcp\r\n\r\nany bytes"
+    reader = AnswerReader()
+    reader.begin("POST", may_upgrade=True)
+    reader.feed(sent)
+    assert reader.next_part() == Head(101, {"upgrade": "tcp"})
+    assert (reader.next_part(), reader.stays) == (b"any bytes", False)
+    reader.begin("POST")
+    reader.feed(sent)
+    with pytest.raises(Cut):
+        reader.next_part()

@@ -18,7 +18,7 @@ _LINE = re.compile(
     r"\s*\d+: ([0-9A-F]{8}|[0-9A-F]{32}):([0-9A-F]{4}) [0-9A-F]+:0000 ([0-9A-F]{2}) ", re.MULTILINE
 )
 _MAPPED = "0000000000000000FFFF0000"  # before an IPv4 address, in the kernel's order of bytes
-_ANY_OR_LOOPBACK = re.compile(r"0{8}|[0-9A-F]{6}7F|0{32}|0{24}01000000")
+_ANY_OR_LOOPBACK = re.compile(r"0{8}|0100007F|0{32}|0{24}01000000")
 
 
 def listening_ports(proc: Path = Path("/proc")) -> frozenset[int]:

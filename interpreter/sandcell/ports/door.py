@@ -46,7 +46,7 @@ class Door:
 
     def __init__(self, guest: Guest, port: int, token: str, public_host: str | None) -> None:
         self._guest = guest
-        self._listener = _listen()
+        self._listener = _listen(public_host)
         self._address, listener = self._listener.getsockname()
         self._lock = Lock(port, token, listener, public_host)
         self._room = asyncio.Semaphore(_MOST)
@@ -141,24 +141,32 @@ async def _say(client: Wire, answer: bytes) -> None:
                 pass
 
 
-def _listen() -> socket.socket:
-    """Listen at an address of the loopback that nobody else has; 127.0.0.1 where the system has no other."""
-    for host in (
-        f"127.{secrets.randbelow(254) + 1}.{secrets.randbelow(254) + 1}.{secrets.randbelow(253) + 2}",
-        "127.0.0.1",
-    ):
-        made = own(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
-        try:
-            made.settimeout(0.0)
-            made.bind((host, 0))
-            made.listen(_BACKLOG)
-        except OSError as problem:
-            made.close()
-            if problem.errno != errno.EADDRNOTAVAIL:
-                raise
-        else:
-            return made
-    raise AssertionError("127.0.0.1 is an address of every machine")
+def _listen(public_host: str | None) -> socket.socket:
+    """Listen at an address of the loopback that nobody else has; at 127.0.0.1 where the system has no other, and where names
+    of hosts lead there."""
+    own_address = f"127.{_byte()}.{_byte()}.{_byte()}"
+    try:
+        return _bind("127.0.0.1" if public_host else own_address)
+    except OSError as problem:
+        if problem.errno != errno.EADDRNOTAVAIL:
+            raise
+    return _bind("127.0.0.1")
+
+
+def _bind(host: str) -> socket.socket:
+    made = own(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+    try:
+        made.settimeout(0.0)
+        made.bind((host, 0))
+        made.listen(_BACKLOG)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def _byte() -> int:
+    return 2 + secrets.randbelow(253)
 
 
 def _error_of(problem: Exception, port: int) -> SandcellError:

@@ -63,9 +63,9 @@ class Stopped(Enum):
 
 def admit(head: RequestHead, lock: Lock) -> Admitted | Welcomed | Stopped:
     """Decide about a request."""
-    host = head.get("host").lower().partition(":")[0]
-    if lock.host and _is_same(host, lock.host):
-        return Admitted(head.target, by_host=True)
+    if lock.host:
+        host = head.get("host").lower().partition(":")[0]
+        return Admitted(head.target, by_host=True) if _is_same(host, lock.host) else Stopped.WRONG_TOKEN
     path, question, query = head.target.partition("?")
     first, _, rest = path[1:].partition("/")
     if _is_same(first, lock.token):
