@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Unpack
 from weakref import WeakSet
 
@@ -11,10 +12,8 @@ from sandcell.client.aio.commands import run_command
 from sandcell.client.aio.context import START_PATIENCE_S, AsyncContext
 from sandcell.client.aio.environment import AsyncEnvironment
 from sandcell.client.aio.execution import AsyncExecution, run_execution, start_execution
-from sandcell.client.aio.files import AsyncFiles
 from sandcell.client.aio.held import AsyncHeld
 from sandcell.client.aio.making import make, own_place
-from sandcell.client.aio.ports import AsyncPorts
 from sandcell.client.aio.processes import AsyncProcesses
 from sandcell.client.aio.session import AsyncSessions
 from sandcell.client.aio.terminal import AsyncTerminals
@@ -40,7 +39,9 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
 
+    from sandcell.client.aio.files import AsyncFiles
     from sandcell.client.aio.hold import AsyncHold
+    from sandcell.client.aio.ports import AsyncPorts
     from sandcell.client.aio.transport import AsyncTransport
     from sandcell.command import ExecResult, StreamName
     from sandcell.notebook import NotebookProgress, NotebookResult, OnError
@@ -63,9 +64,23 @@ class AsyncSandbox(AsyncHeld, AsyncEnvironment, AsyncProcesses, AsyncSessions, A
     def __init__(self, hold: AsyncHold, transport: AsyncTransport, *, owner: bool) -> None:
         """Not for callers: use `create` or `connect`."""
         super().__init__(hold, transport, owner=owner)
-        self.files = AsyncFiles(transport)
-        self.ports = AsyncPorts(transport)
         self._watched = WeakSet()
+
+    # What not every program uses is loaded when it is first asked for.
+
+    @cached_property
+    def files(self) -> AsyncFiles:
+        """Its files."""
+        from sandcell.client.aio.files import AsyncFiles
+
+        return AsyncFiles(self._transport)
+
+    @cached_property
+    def ports(self) -> AsyncPorts:
+        """What listens in it."""
+        from sandcell.client.aio.ports import AsyncPorts
+
+        return AsyncPorts(self._transport)
 
     async def top(self) -> list[OsProcess]:
         """Return the live processes in it, oldest first, each with the `owner` that it belongs to; what serves the

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Unpack
 
 from sandcell.api import ChangeEnv, ProcessInfo, SessionInfo
 from sandcell.client.aio.commands import read_result
-from sandcell.client.aio.files import AsyncFiles
 from sandcell.client.aio.follow import AsyncFollower
 from sandcell.client.aio.making import make, own_place
 from sandcell.client.aio.process import AsyncProcess
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from weakref import WeakSet
 
     from sandcell.api import SessionExec
+    from sandcell.client.aio.files import AsyncFiles
     from sandcell.client.aio.follow import Followed
     from sandcell.client.aio.transport import AsyncTransport
     from sandcell.client.options import NotGiven
@@ -45,10 +46,16 @@ class AsyncSession:
     """
 
     def __init__(self, transport: AsyncTransport, info: SessionInfo, watched: WeakSet[AsyncProcess]) -> None:
-        self.files = AsyncFiles(transport, session=info.id)
         self._transport = transport
         self._info = info
         self._watched = watched
+
+    @cached_property
+    def files(self) -> AsyncFiles:
+        """The sandbox's files, as seen from the session's folder."""
+        from sandcell.client.aio.files import AsyncFiles
+
+        return AsyncFiles(self._transport, session=self.id)
 
     @property
     def id(self) -> str:

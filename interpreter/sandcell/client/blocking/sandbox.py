@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Unpack
 from weakref import WeakSet
 
@@ -12,10 +13,8 @@ from sandcell.client.blocking.commands import run_command
 from sandcell.client.blocking.context import START_PATIENCE_S, Context
 from sandcell.client.blocking.environment import Environment
 from sandcell.client.blocking.execution import Execution, run_execution, start_execution
-from sandcell.client.blocking.files import Files
 from sandcell.client.blocking.held import Held
 from sandcell.client.blocking.making import make, own_place
-from sandcell.client.blocking.ports import Ports
 from sandcell.client.blocking.processes import Processes
 from sandcell.client.blocking.session import Sessions
 from sandcell.client.blocking.terminal import Terminals
@@ -41,7 +40,9 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
 
+    from sandcell.client.blocking.files import Files
     from sandcell.client.blocking.hold import Hold
+    from sandcell.client.blocking.ports import Ports
     from sandcell.client.blocking.transport import Transport
     from sandcell.command import ExecResult, StreamName
     from sandcell.notebook import NotebookProgress, NotebookResult, OnError
@@ -64,9 +65,23 @@ class Sandbox(Held, Environment, Processes, Sessions, Terminals):
     def __init__(self, hold: Hold, transport: Transport, *, owner: bool) -> None:
         """Not for callers: use `create` or `connect`."""
         super().__init__(hold, transport, owner=owner)
-        self.files = Files(transport)
-        self.ports = Ports(transport)
         self._watched = WeakSet()
+
+    # What not every program uses is loaded when it is first asked for.
+
+    @cached_property
+    def files(self) -> Files:
+        """Its files."""
+        from sandcell.client.blocking.files import Files
+
+        return Files(self._transport)
+
+    @cached_property
+    def ports(self) -> Ports:
+        """What listens in it."""
+        from sandcell.client.blocking.ports import Ports
+
+        return Ports(self._transport)
 
     def top(self) -> list[OsProcess]:
         """Return the live processes in it, oldest first, each with the `owner` that it belongs to; what serves the

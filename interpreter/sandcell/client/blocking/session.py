@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Unpack
 
 from sandcell.api import ChangeEnv, ProcessInfo, SessionInfo
 from sandcell.client.blocking.commands import read_result
-from sandcell.client.blocking.files import Files
 from sandcell.client.blocking.follow import Follower
 from sandcell.client.blocking.making import make, own_place
 from sandcell.client.blocking.process import Process
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from weakref import WeakSet
 
     from sandcell.api import SessionExec
+    from sandcell.client.blocking.files import Files
     from sandcell.client.blocking.follow import Followed
     from sandcell.client.blocking.transport import Transport
     from sandcell.client.options import NotGiven
@@ -46,10 +47,16 @@ class Session:
     """
 
     def __init__(self, transport: Transport, info: SessionInfo, watched: WeakSet[Process]) -> None:
-        self.files = Files(transport, session=info.id)
         self._transport = transport
         self._info = info
         self._watched = watched
+
+    @cached_property
+    def files(self) -> Files:
+        """The sandbox's files, as seen from the session's folder."""
+        from sandcell.client.blocking.files import Files
+
+        return Files(self._transport, session=self.id)
 
     @property
     def id(self) -> str:
