@@ -8,7 +8,6 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from sandcell.client.checks import check_text, wrong
-from sandcell_container.engines.image_recipe import recipe_of
 from sandcell_container.errors import ErrorCode, error
 from sandcell_container.openings import parse_mount, parse_port
 from sandcell_container.spec import SandboxSpec
@@ -55,7 +54,10 @@ def container_fields(options: Mapping[str, Any]) -> dict[str, Any]:
         "preset": _text(options, "preset"),
         "hostname": _hostname(_text(options, "hostname")),
     }
-    recipe_of((), (), found["preset"])  # whether there is such a preset
+    if found["preset"] is not None:
+        from sandcell_container.engines.image_recipe import recipe_of  # few want one
+
+        recipe_of((), (), found["preset"])  # whether there is such a preset
     if not isinstance(found["read_only"], bool):
         raise wrong("read_only", "has to be True or False", hint="read_only=True")
     return found

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
-import shutil
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -48,7 +46,7 @@ class Replacement:
     def __init__(self, path: str) -> None:
         self._target = Path(os.path.realpath(path))
         in_place = self._target.exists() and not self._target.is_file()
-        self._part = None if in_place else self._target.with_name(f".sandcell-{secrets.token_hex(8)}.part")
+        self._part = None if in_place else self._target.with_name(f".sandcell-{os.urandom(8).hex()}.part")
         self._file: BinaryIO = (self._target if self._part is None else self._part).open("wb")
 
     @property
@@ -65,7 +63,7 @@ class Replacement:
         if self._part is None:
             return
         if self._target.exists():
-            shutil.copymode(self._target, self._part)
+            self._part.chmod(stat.S_IMODE(self._target.stat().st_mode))
         self._part.replace(self._target)
         self._part = None
 

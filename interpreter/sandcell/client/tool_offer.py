@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -46,7 +46,7 @@ def toolset_of(tools: Sequence[ToolLike] | None) -> Toolset | None:
 def make_offer(tools: Sequence[ToolLike] | None, usual: Toolset | None, *, client: str) -> Offer | None:
     """Return what a run is offered: `tools`, where it has its own, else the `usual` ones of its sandbox."""
     chosen = usual if tools is None else toolset_of(tools)
-    return None if chosen is None else Offer(chosen, secrets.token_hex(16), client, tools is not None)
+    return None if chosen is None else Offer(chosen, os.urandom(16).hex(), client, tools is not None)
 
 
 def answering(run_id: str, call_id: str, answer: AnswerTool) -> Request:
