@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 from ipykernel._version import __version__, version_info
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.zmqshell import ZMQInteractiveShell
+from IPython.core import inputtransformer2
 from IPython.core.autocall import ZMQExitAutocall
 from IPython.core.error import StdinNotImplementedError
-from IPython.core.inputtransformer2 import leading_empty_lines
 from traitlets import Type, default
 
 from sandcell_runtime.c_stdout import CStdout
@@ -47,12 +47,15 @@ _PUBLISHED_S = 5.0  # what publishing may take where the reader is slow
 NOBODY_TO_ASK = "this run takes no input; pass on_input=..., or allow_stdin in a Jupyter request"
 
 
+_DROP_ALWAYS: Any = inputtransformer2.leading_empty_lines  # pyright: ignore[reportUnknownMemberType]  # it has no types
+
+
 def drop_empty_lines(lines: list[str]) -> list[str]:
     """Drop empty lines in front of what IPython has to find in the first line, a cell magic or a prompt.
 
     IPython's own drops them always, and then each error names a line that is not the one it is in.
     """
-    rest = leading_empty_lines(lines)
+    rest = cast("list[str]", _DROP_ALWAYS(lines))
     return rest if rest and rest[0].lstrip().startswith(_FIRST) else lines
 
 
@@ -93,7 +96,7 @@ class Shell(ZMQInteractiveShell):
     def init_instance_attrs(self) -> None:
         super().init_instance_attrs()
         cleanups = self.input_transformer_manager.cleanup_transforms
-        cleanups[cleanups.index(leading_empty_lines)] = drop_empty_lines
+        cleanups[cleanups.index(_DROP_ALWAYS)] = drop_empty_lines
 
     def _end_code(self) -> None:
         self._bundles.end_code()
