@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import http.client
 import json
+import os
 import signal
 import socket
 import threading
@@ -24,6 +25,8 @@ from sandcell.client.host import the_host
 if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
+
+    from tests.e2e.conftest import EnginePlace
 
     from sandcell.client.blocking.process import Process
     from sandcell.ports.reply import Port
@@ -533,3 +536,37 @@ def test_the_command_line_serves_until_it_is_interrupted(tmp_path: Path) -> None
         assert shell("open", "--sandbox", "web", "80").returncode == 125
     finally:
         shell("rm", "web")
+
+
+# --- processes and engines
+
+
+def test_a_forked_child_serves_for_itself(sandbox: Sandbox, flask: Process, port: Port) -> None:
+    there, here = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            theirs = sandbox.ports.expose(8000)
+            listed = [each.url for each in sandbox.ports.list()]
+            os.write(here, f"{theirs.url} {listed == [theirs.url]} {port.token == theirs.token}".encode())
+        finally:
+            os._exit(0)
+    os.close(here)
+    with open(there, encoding="utf-8") as pipe:
+        url, *facts = pipe.read().split()
+    os.waitpid(child, 0)
+    assert facts == ["True", "True"] and url != port.url
+    client = Client(port.url)
+    with closing(client.connection):
+        assert client.ask("GET").status == 200
+
+
+def test_every_engine_reaches_its_ports(any_place: EnginePlace) -> None:
+    with any_place.create() as made:
+        server = made.start_process("python3 -m http.server 8000")
+        server.wait_for_port(8000, timeout=PATIENCE_S)
+        client = Client(made.ports.expose(8000).url)
+        with closing(client.connection):
+            assert client.ask("GET").status == 200
+        assert [each.listening for each in made.ports.list()] == [True]
+        assert made.ports.request(8000, "HEAD").status == 200

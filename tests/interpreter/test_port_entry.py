@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sandcell.ports.entry import Admitted, Lock, Stopped, Welcomed, admit
@@ -9,7 +11,7 @@ from sandcell.ports.heads import RequestHead
 from sandcell.ports.rules import label_of, new_token
 
 TOKEN = new_token()
-LOCK = Lock(8000, TOKEN, 555)
+LOCK = Lock(port=8000, token=TOKEN, listener=555)
 BROWSER = {"accept": "text/html,*/*", "sec-fetch-dest": "document"}
 
 
@@ -60,10 +62,14 @@ def test_others_are_not_let_in() -> None:
 
 
 def test_where_there_is_a_public_host_only_its_name_lets_in() -> None:
-    lock = Lock(8000, TOKEN, 555, "sandbox.example.org")
+    lock = replace(LOCK, public_host="sandbox.example.org")
     assert admit(asked("/a", host=f"8000-{TOKEN}.sandbox.example.org:555"), lock) == Admitted(
         "/a", by_host=True
     )
     assert admit(asked("/a", host=f"8000-{TOKEN}.SANDBOX.example.org"), lock) == Admitted("/a", by_host=True)
     for host in (f"8001-{TOKEN}.sandbox.example.org", f"8000-{TOKEN}.example.org", "127.0.0.1"):
         assert admit(asked(f"/{TOKEN}/", host=host), lock) is Stopped.WRONG_TOKEN
+
+
+def test_what_is_logged_of_it_has_no_token() -> None:
+    assert TOKEN not in repr(LOCK)

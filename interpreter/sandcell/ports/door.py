@@ -37,7 +37,7 @@ _MOST = 128  # connections at once; more wait in the backlog
 _BACKLOG = 128
 _HEAD_S = 20.0
 _LAST_WORDS_S = 5.0  # for a client to take the few bytes of an answer of ours
-_NO_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+_NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _PAUSE_S = 1.0  # until the next try to accept, when no descriptor is left
 
 
@@ -48,7 +48,7 @@ class Door:
         self._guest = guest
         self._listener = _listen(public_host)
         self._address, listener = self._listener.getsockname()
-        self._lock = Lock(port, token, listener, public_host)
+        self._lock = Lock(port=port, token=token, listener=listener, public_host=public_host)
         self._room = asyncio.Semaphore(_MOST)
 
     @property
@@ -68,19 +68,27 @@ class Door:
 
     async def serve(self) -> None:
         """Answer until this is cancelled, then close the listener and all connections."""
-        loop = asyncio.get_running_loop()
         with self._listener:
             async with asyncio.TaskGroup() as group:
                 while True:
                     await self._room.acquire()
-                    try:
-                        connected, (client, _) = await loop.sock_accept(self._listener)
-                    except OSError as problem:
-                        self._room.release()
-                        if problem.errno in _NO_DESCRIPTORS:
-                            await asyncio.sleep(_PAUSE_S)
-                        continue
+                    connected, client = await self._accept()
                     group.create_task(self._serve_one(Wire(own(connected)), client))
+
+    async def _accept(self) -> tuple[socket.socket, str]:
+        """Return the next connection and the address of who made it."""
+        while True:
+            try:
+                connected, (client, _) = await asyncio.get_running_loop().sock_accept(self._listener)
+            except ConnectionAbortedError:
+                continue  # it has gone already
+            except OSError as problem:
+                if problem.errno not in _NO_ROOM:
+                    raise
+                _log.warning("cannot accept a connection: %s", problem)
+                await asyncio.sleep(_PAUSE_S)
+            else:
+                return connected, client
 
     async def _serve_one(self, client: Wire, address: str) -> None:
         try:

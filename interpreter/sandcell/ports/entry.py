@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hmac
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
@@ -19,12 +19,12 @@ __all__ = ["Admitted", "Lock", "Stopped", "Welcomed", "admit"]
 _LOOKS_LIKE_A_TOKEN = re.compile(r"[a-z2-7]{26}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lock:
     """What opens one exposure. `listener` is its own port on this machine, `public_host` the name that hosts end with."""
 
     port: int
-    token: str
+    token: str = field(repr=False)
     listener: int
     public_host: str | None = None
 

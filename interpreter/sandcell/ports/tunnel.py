@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sandcell.client.protocol import (
@@ -39,7 +39,7 @@ class Guest:
     """Where a guest listens, its token, and seconds until it is missed."""
 
     address: Address
-    token: str
+    token: str = field(repr=False)
     patience: float
 
 

@@ -60,7 +60,7 @@ class Ports:
         from sandcell.ports.reply import PortStatus
 
         found = self._transport.call(Request(method="GET", path=path_of("ports")), list[ExposedPort])
-        keeper = self._keeper
+        keeper = self._own_keeper()
         return [
             PortStatus(
                 port=each.port,
@@ -75,8 +75,9 @@ class Ports:
         """Expose `port` no more: its token is worth nothing from now on, whoever serves it. NOT_FOUND where it is not exposed."""
         path = path_of("ports", str(_whole(port)))
         self._transport.fetch(Request(method="DELETE", path=path, repeatable=False))
-        if self._keeper is not None:
-            in_thread(self._keeper.close, port)
+        keeper = self._own_keeper()
+        if keeper is not None:
+            in_thread(keeper.close, port)
 
     def request(
         self,
@@ -153,13 +154,18 @@ class Ports:
 
         return self._transport.tunnel(connect_request(port, wakes=True))
 
+    def _own_keeper(self) -> Keeper | None:
+        """Return what serves for this process, None where nothing does: a forked child serves nothing of its parent's."""
+        keeper = self._keeper
+        return keeper if keeper is not None and keeper.pid == os.getpid() else None
+
     def _serving(self) -> Keeper:
         """Return what serves, made at first use and once for each process."""
         from sandcell.client.host import the_host
         from sandcell.ports.keeper import Keeper
 
-        keeper = self._keeper
-        if keeper is None or keeper.pid != os.getpid():
+        keeper = self._own_keeper()
+        if keeper is None:
             keeper = self._keeper = Keeper(self._transport.guest, the_host().config.public_host)
             weakref.finalize(self, keeper.stop)  # a handle that nobody closes, and the end of the program
         return keeper
