@@ -47,7 +47,7 @@ _PUBLISHED_S = 5.0  # what publishing may take where the reader is slow
 NOBODY_TO_ASK = "this run takes no input; pass on_input=..., or allow_stdin in a Jupyter request"
 
 
-_DROP_ALWAYS: Any = inputtransformer2.leading_empty_lines  # pyright: ignore[reportUnknownMemberType]  # it has no types
+_DROP_ALWAYS: Any = getattr(inputtransformer2, "leading_empty_lines")  # noqa: B009 -- it has no types
 
 
 def drop_empty_lines(lines: list[str]) -> list[str]:
