@@ -196,6 +196,23 @@ def test_an_app_that_dies_in_the_middle_is_no_whole_answer(client: Client) -> No
         answer.read()
 
 
+def test_an_app_is_told_when_its_client_has_gone(sandbox: Sandbox) -> None:
+    code = (
+        "import socket; s = socket.create_server(('', 8400)); print('ready', flush=True); c = s.accept()[0]\n"
+    )
+    code += (
+        "print('asked', c.recv(9999)[:3], flush=True)\nwhile c.recv(9999): pass\nprint('gone', flush=True)"
+    )
+    server = sandbox.start_process(["python3", "-c", code])
+    server.wait_for_log("ready", timeout=PATIENCE_S)
+    client = Client(sandbox.ports.expose(8400).url)
+    client.connection.request("GET", client.path)
+    server.wait_for_log("asked", timeout=PATIENCE_S)
+    client.connection.close()
+    server.wait_for_log("gone", timeout=PATIENCE_S)
+    sandbox.ports.close(8400)
+
+
 def test_redirects_lead_back_to_where_one_came_from(port: Port, client: Client) -> None:
     answer = client.ask("GET", "login")
     assert (answer.status, answer.headers["Location"]) == (302, f"/{port.token}/?in")

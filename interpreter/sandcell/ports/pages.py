@@ -8,10 +8,11 @@ import secrets
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from sandcell.ports.entry import Stopped
 from sandcell_container.errors import CODES, ErrorCode, SandcellError, error
 
 if TYPE_CHECKING:
-    from sandcell.ports.entry import Lock, Stopped
+    from sandcell.ports.entry import Lock
     from sandcell.ports.heads import RequestHead
 
 __all__ = ["problem_answer", "stopped", "welcome_answer"]
@@ -31,7 +32,7 @@ _TITLES = {
 
 def stopped(why: Stopped, port: int) -> SandcellError:
     """Return the error of who may not come in."""
-    if why.value == "no token":
+    if why is Stopped.NO_TOKEN:
         return error(
             ErrorCode.UNAUTHENTICATED,
             f"port {port} of the sandbox is not open to everybody",

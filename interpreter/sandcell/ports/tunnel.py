@@ -24,7 +24,6 @@ from sandcell.ports.wire import Wire
 if TYPE_CHECKING:
     import socket
 
-    from sandcell_container.errors import SandcellError
 
 __all__ = ["EXPOSURE", "Guest", "connect_request", "open_tunnel"]
 
@@ -111,9 +110,5 @@ async def _ask(connected: socket.socket, guest: Guest, request: Request) -> Wire
         else:
             said += part
     if head is None or head.status != 101:
-        raise _refusal(head, said)
+        raise error_of(head.status if head else 0, said)
     return Wire(connected, said)
-
-
-def _refusal(head: Head | None, said: bytes) -> SandcellError:
-    return error_of(head.status if head else 0, said)
