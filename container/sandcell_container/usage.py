@@ -11,9 +11,9 @@ __all__ = ["Amount", "Stats"]
 class Amount:
     """Bytes, processes or cores: `limit` is None without one, `used` where it is not known."""
 
-    limit: float | None = None
-    used: float | None = None
-    peak: float | None = None
+    limit: int | float | None = None
+    used: int | float | None = None
+    peak: int | float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 _MAX_FAILURES = 3  # connections in a row that broke before the guest said anything
 _MAX_MESSAGE = 2**26
-LOST_HINT = "what ran in it is gone; a new one starts from nothing"
+LOST_HINT = "what ran in it is gone; a new terminal begins with a new shell"
 
 
 class TerminalLink:

@@ -147,6 +147,14 @@ def test_run_answers_input_from_standard_input(shell: Shell) -> None:
     assert (done.returncode, done.stdout) == (0, b"name? hello Ada\n")
 
 
+@pytest.mark.parametrize("verb", ["run", "exec"])
+def test_folder_variables_and_no_limit(shell: Shell, verb: str) -> None:
+    what = {"run": ["-c", "import os; print(os.getcwd(), os.environ['A'])"], "exec": ['echo "$PWD $A"']}[verb]
+    done = shell(verb, "--cwd", "/tmp", "--env", "A=b=c", "--timeout", "none", *what)
+    assert (done.returncode, done.stdout) == (0, b"/tmp b=c\n")
+    assert shell(verb, "--timeout", "soon", *what).returncode != 0
+
+
 def test_run_ends_at_its_timeout(shell: Shell) -> None:
     done = shell("run", "--timeout", "0.5", "-c", "import time; time.sleep(60)")
     assert done.returncode == 124

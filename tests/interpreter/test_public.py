@@ -21,6 +21,11 @@ def test_the_public_names_are_sorted_and_there() -> None:
         assert getattr(sandcell, name).__name__ == name
 
 
+def test_handles_and_events_are_public() -> None:
+    named = {sandcell.Process, sandcell.AsyncSession, sandcell.Stdout, sandcell.Ended, sandcell.End}
+    assert len(named) == 5
+
+
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Sandbx'"):
         _ = sandcell.Sandbx

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sandcell.cli.output import write_stderr, write_stdout, write_traceback
 from sandcell.cli.place import open_place
+from sandcell.cli.variables import timeout_of, variables_of
 from sandcell_container.errors import ErrorCode, error
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def _refuse_for_code(options: argparse.Namespace) -> None:
 
 
 def _run(place: Place, code: str, options: argparse.Namespace) -> RunResult:
-    more: dict[str, Any] = {} if options.timeout is None else {"timeout": options.timeout}
+    more: dict[str, Any] = timeout_of(options) | {"env": variables_of(options), "cwd": options.cwd}
     language = options.language or language_of(options.file)
     if language in ("python", "py", "python3"):
         script = "" if options.file is None else str(options.file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from contextlib import closing
@@ -11,6 +12,7 @@ import msgspec
 
 from sandcell.cli.output import write_stderr, write_stdout
 from sandcell.cli.place import open_place
+from sandcell.cli.variables import variables_of
 from sandcell.client.blocking.commands import command_entries
 from sandcell.client.blocking.session import session_entries
 from sandcell.client.options import NOT_GIVEN, make_command
@@ -82,7 +84,7 @@ def _alone(options: argparse.Namespace) -> _Begin:
     command = make_command(
         words[0] if len(words) == 1 else words,
         cwd=options.cwd,
-        env=None,
+        env=variables_of(options),
         stdin=None,
         timeout=_timeout_of(options),
         max_output=None,
@@ -101,7 +103,7 @@ def _in_session(options: argparse.Namespace) -> _Begin:
     body = make_session_exec(
         words[0],
         cwd=options.cwd,
-        env=None,
+        env=variables_of(options),
         stdin=_read_stdin() if options.stdin else None,
         timeout=_timeout_of(options),
         queue_timeout=None,
@@ -118,8 +120,10 @@ def _in_session(options: argparse.Namespace) -> _Begin:
     return begin
 
 
-def _timeout_of(options: argparse.Namespace) -> float | NotGiven:
-    return NOT_GIVEN if options.timeout is None else options.timeout
+def _timeout_of(options: argparse.Namespace) -> float | NotGiven | None:
+    if options.timeout is None:
+        return NOT_GIVEN
+    return None if options.timeout == math.inf else options.timeout
 
 
 def _read_stdin() -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 import sys
@@ -16,6 +17,7 @@ from sandcell.cli.command import exit_code_of
 from sandcell.cli.options import OWN_FAILURE
 from sandcell.cli.output import age, table, write_stderr, write_stdout
 from sandcell.cli.place import open_known, open_place, place_name
+from sandcell.cli.variables import variables_of
 from sandcell.client.blocking.follow import Follower
 from sandcell.client.blocking.pages import fetch_page
 from sandcell.client.process_options import page_query
@@ -47,14 +49,14 @@ def start_process(options: argparse.Namespace, config: Config) -> int:
     words = [*options.command, *options.rest]
     if not words:
         return _start_sandbox(options, config)
-    env = dict(_variable(each) for each in options.env)
+    env = variables_of(options)
     with open_place(options, config, label="starting") as place:
         job = place.sandbox.start_process(
             words[0] if len(words) == 1 else words,
             id=options.id,
             cwd=options.cwd,
-            env=env or None,
-            timeout=options.timeout,
+            env=env,
+            timeout=None if options.timeout == math.inf else options.timeout,
             memory=options.memory,
         )
         place.progress.hush()
@@ -123,13 +125,6 @@ def list_processes(options: argparse.Namespace, config: Config) -> int:
     ]
     write_stdout(table([head, *rows]) + "\n")
     return 0
-
-
-def _variable(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise error(ErrorCode.INVALID_ENV_NAME, f"--env {text[:40]} has no value", hint="--env NAME=VALUE")
-    return name, value
 
 
 @contextmanager

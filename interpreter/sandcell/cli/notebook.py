@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sandcell.cli.output import write_stderr, write_stdout, write_traceback
 from sandcell.cli.place import open_place
+from sandcell.cli.variables import timeout_of
 from sandcell_container.errors import ErrorCode, error
 
 if TYPE_CHECKING:
@@ -23,7 +24,10 @@ _EXIT_CODES = {"timeout": 124, "interrupted": 130}  # the former as timeout(1) h
 
 def run_notebook(options: argparse.Namespace, config: Config) -> int:
     """Run the cells in order, write or print what came out, and return the exit code."""
-    more: dict[str, Any] = {} if options.timeout is None else {"timeout": options.timeout}
+    if options.env:
+        hint = "its kernel has the sandbox's: use --param, or set it in a cell"
+        raise error(ErrorCode.INVALID_ARGUMENT, "--env goes with code only", hint=hint)
+    more: dict[str, Any] = timeout_of(options) | {"cwd": options.cwd}
     parameters = dict(map(_parameter, options.param))
     with open_place(options, config, label="running") as place:
         shown = _Shown(place, prints=options.out is None and not options.json)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -259,6 +260,8 @@ def _add_run(add: _AddParser) -> None:
         default="stop",
         help="what becomes of the rest of a notebook when a cell fails; default stop",
     )
+    _add_env(run)
+    run.add_argument("--cwd", metavar="FOLDER", help="where code runs, below /workspace unless absolute")
     run.add_argument("--json", action="store_true", help="print the whole result as JSON")
     _add_place(run, timeout="of code, or of each cell; default 300")
 
@@ -274,6 +277,7 @@ def _add_exec(add: _AddParser) -> None:
     command = _add_verb(add, "exec", "run a command", _EXEC + _EXIT_CODES)
     _add_words(command)
     command.add_argument("--stdin", action="store_true", help="give it this standard input")
+    _add_env(command)
     command.add_argument(
         "--session", metavar="NAME", help="a shell of this name that keeps its state, made if there is none"
     )
@@ -284,9 +288,7 @@ def _add_start(add: _AddParser) -> None:
     start = _add_verb(add, "start", "start a process that goes on", _START)
     _add_words(start)
     start.add_argument("--id", metavar="ID", help="its name; the same one and command is the same process")
-    start.add_argument(
-        "--env", "-e", action="append", default=[], metavar="NAME=VALUE", help="may be repeated"
-    )
+    _add_env(start)
     start.add_argument("--memory", metavar="SIZE", help='for each of its processes, such as "512MiB"')
     _add_place(start, timeout="its whole tree is ended after it; default none")
 
@@ -341,11 +343,25 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _seconds(text: str) -> float:
+    """Return a time in seconds; "none" is for ever."""
+    try:
+        return math.inf if text == "none" else float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds, and not none") from None
+
+
 def _add_words(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "command", nargs=argparse.REMAINDER, metavar="COMMAND", help="all from here on is the command's"
     )
     verb.add_argument("--cwd", metavar="FOLDER", help="where it runs, below /workspace unless absolute")
+
+
+def _add_env(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "--env", "-e", action="append", default=[], metavar="NAME=VALUE", help="may be repeated"
+    )
 
 
 def _add_known(verb: argparse.ArgumentParser) -> None:
@@ -356,6 +372,7 @@ def _add_shell(add: _AddParser) -> None:
     shell = _add_verb(add, "shell", "a terminal in a sandbox", _SHELL)
     _add_words(shell)
     shell.add_argument("--id", metavar="ID", help="the terminal of this id, made if there is none")
+    _add_env(shell)
     shell.add_argument(
         "--detach-keys", metavar="KEYS", help="what leaves it: ctrl-p,ctrl-q (default); none: nothing does"
     )
@@ -364,7 +381,7 @@ def _add_shell(add: _AddParser) -> None:
 
 def _add_place(verb: argparse.ArgumentParser, *, timeout: str = "default 300") -> None:
     _add_where(verb)
-    verb.add_argument("--timeout", type=float, metavar="SECONDS", help=timeout)
+    verb.add_argument("--timeout", type=_seconds, metavar="SECONDS", help=f"{timeout}; none: no limit")
 
 
 def _add_where(verb: argparse.ArgumentParser) -> None:

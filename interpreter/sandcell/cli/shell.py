@@ -15,6 +15,7 @@ from sandcell.cli.detach import DetachKeys, parse_keys
 from sandcell.cli.own_terminal import open_terminal
 from sandcell.cli.place import open_place
 from sandcell.cli.replayed import Replayed
+from sandcell.cli.variables import variables_of
 from sandcell.guest_socket import GuestAddress
 from sandcell.terminal_link import LOST_HINT, TerminalLink
 from sandcell_container.errors import ErrorCode, SandcellError, error
@@ -74,7 +75,8 @@ def _open(place: Place, options: argparse.Namespace, own: OwnTerminal) -> Termin
         command=words[0] if len(words) == 1 else words or None,
         cwd=options.cwd,
         # What kind of terminal it is, only this side knows.
-        env={name: os.environ[name] for name in ("TERM", "COLORTERM") if name in os.environ},
+        env={name: os.environ[name] for name in ("TERM", "COLORTERM") if name in os.environ}
+        | (variables_of(options) or {}),
         cols=size.cols,
         rows=size.rows,
     )

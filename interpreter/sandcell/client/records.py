@@ -35,7 +35,9 @@ def find_record(found: Sequence[Found], name_or_id: str) -> Found:
         raise error(
             ErrorCode.NOT_FOUND,
             f"no sandbox of this machine is called {name_or_id[:80]!r}",
-            hint=f"there are: {names}" if names else "there is none at all: Sandbox.create() makes one",
+            hint=f"there are: {names}"
+            if names
+            else "there is none at all: Sandbox.create() or `sandcell start` makes one",
         )
     return matches[0]
 

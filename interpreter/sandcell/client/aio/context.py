@@ -102,6 +102,9 @@ class AsyncContext:
         )
         return await start_execution(self._transport, body, offer)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id} ({self.status})>"
+
     async def refresh(self) -> ContextInfo:
         """Ask for what is known of it now."""
         request = Request(method="GET", path=path_of("contexts", self.id))

@@ -62,6 +62,9 @@ class AsyncExecution:
         """What was last heard: queued, running or ended."""
         return self._info.status
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id} ({self.status})>"
+
     async def refresh(self) -> ExecutionInfo:
         """Ask for what is known of it now."""
         self._info = await self._transport.call(_of(self.id), ExecutionInfo)

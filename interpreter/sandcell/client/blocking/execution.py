@@ -63,6 +63,9 @@ class Execution:
         """What was last heard: queued, running or ended."""
         return self._info.status
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id} ({self.status})>"
+
     def refresh(self) -> ExecutionInfo:
         """Ask for what is known of it now."""
         self._info = self._transport.call(_of(self.id), ExecutionInfo)

@@ -77,6 +77,9 @@ class Session:
         """How its shell ended, where that was heard."""
         return self._info.end
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id} ({self.status})>"
+
     def refresh(self) -> SessionInfo:
         """Ask for what is known of it now: what runs, what waits, its folder; how it ended and what it said last."""
         request = Request(method="GET", path=path_of("sessions", self.id))
