@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from typing import Self
 
-__all__ = ["open_context_rows"]
+__all__ = ["PlainKernel", "open_context_rows"]
 
 SCIENCE = "import numpy, pandas, matplotlib.pyplot"
 PSS = "next(int(line.split()[1]) for line in open('/proc/self/smaps_rollup') if line.startswith('Pss:'))"
@@ -94,9 +94,10 @@ def _megabytes(kilobytes: list[float]) -> float:
 class PlainKernel:
     """A kernel as jupyter_client starts it, spoken to as soon as that can be. A context manager."""
 
-    def __init__(self) -> None:
-        self._manager: Any = KernelManager(kernel_name="python3")
-        self._manager.start_kernel(extra_arguments=["--log-level=ERROR"])
+    def __init__(self, kernel_name: str = "python3") -> None:
+        self._manager: Any = KernelManager(kernel_name=kernel_name)
+        quiet = ["--log-level=ERROR"] if kernel_name == "python3" else []  # options of ipykernel
+        self._manager.start_kernel(extra_arguments=quiet)
         self._client: Any = self._manager.client()
         self._client.start_channels(hb=False)
 

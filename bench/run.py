@@ -12,6 +12,7 @@ from bench.contexts import open_context_rows
 from bench.files import open_file_rows
 from bench.harness import Outcome, measure, print_table, save
 from bench.life import open_life_rows
+from bench.notebooks import open_notebook_rows
 from bench.results import open_result_rows
 from bench.rows import open_rows
 
@@ -29,6 +30,7 @@ def main() -> int:
         open_command_rows,
         open_context_rows,
         open_life_rows,
+        open_notebook_rows,
         open_container_rows,
         open_file_rows,
     ):

@@ -106,6 +106,7 @@ _SANDBOX_VERBS = (
         operands="[NAME=VALUE...]",
         most=64,
     ),
+    Verb(name="ports", summary="the ports that are exposed, and whether something listens"),
     Verb(
         name="follow",
         summary="what programs run in it, live, until you interrupt",

@@ -27,6 +27,14 @@ class Speech:
 
 SPEECHES = (
     Speech("bash", "bash", "echo 42", "x=kept", "echo $x", "false"),
+    Speech(
+        "javascript",
+        "javascript",
+        "console.log(42)",
+        "let x = 'kept'",
+        "console.log(x)",
+        "throw new Error('no')",
+    ),
     Speech("r", "R", "cat('42\\n')", "x <- 'kept'", "cat(x, '\\n', sep = '')", "stop('no')"),
 )
 
@@ -80,15 +88,31 @@ class TestBash(jkt.KernelTests):  # type: ignore[misc]  # jupyter_kernel_test ha
     code_generate_error = "false"
 
 
-# What bash has not: values, displays, history of the kernel, and questions of an editor.
-_HAS_NOT = (
-    "clear_output",
-    "completion",
-    "display_data",
-    "execute_result",
-    "history",
-    "inspect",
-    "is_complete",
+class TestTypeScript(jkt.KernelTests):  # type: ignore[misc]  # as above
+    kernel_name = "sandcell-typescript"
+    language_name = "typescript"
+    file_extension = ".ts"
+    code_hello_world = "console.log('hello, world')"
+    code_stderr = "console.error('test')"
+    code_page_something = "%%shell?"
+    code_generate_error = "throw new Error('no')"
+    completion_samples = [{"text": "Deno.hostna", "matches": {"hostname"}}]  # noqa: RUF012 -- jupyter_kernel_test's own shape
+    complete_code_samples = ["1", "const x: number = 1"]  # noqa: RUF012
+    incomplete_code_samples = ["function f() {"]  # noqa: RUF012
+    code_execute_result = [{"code": "1 + 2 + 3", "result": "6"}]  # noqa: RUF012
+    code_display_data = [  # noqa: RUF012
+        {"code": "await Deno.jupyter.display(Deno.jupyter.html`<b>test</b>`)", "mime": "text/html"}
+    ]
+
+
+# What their kernels have not.
+_HAVE_NOT: tuple[tuple[type, tuple[str, ...]], ...] = (
+    (
+        TestBash,
+        ("clear_output", "completion", "display_data", "execute_result", "history", "inspect", "is_complete"),
+    ),
+    (TestTypeScript, ("clear_output", "history", "inspect")),
 )
-for _each in _HAS_NOT:
-    setattr(TestBash, f"test_{_each}", None)  # a test that is None is none
+for _tests, _names in _HAVE_NOT:
+    for _each in _names:
+        setattr(_tests, f"test_{_each}", None)  # a test that is None is none

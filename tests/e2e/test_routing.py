@@ -195,6 +195,20 @@ async def test_variables_are_set_and_values_of_others_are_not_saved(notebook: No
     assert (await notebook.run("%sandbox env nothing")).reply["ename"] == "INVALID_ARGUMENT"
 
 
+async def test_exposed_ports_are_shown_without_what_opens_them(
+    notebook: Notebook, shared: AsyncSandbox
+) -> None:
+    assert shown((await notebook.run("%sandbox ports")).outputs) == "Exposed ports: none"
+    exposed = [await shared.ports.expose(8001), await shared.ports.expose(8002, name="web")]
+    await notebook.run("import socket; listener = socket.create_server(('127.0.0.1', 8002))")
+    outputs = (await notebook.run("%sandbox ports")).outputs
+    assert [line.split() for line in shown(outputs).splitlines()[-2:]] == [
+        ["8001", "no"],
+        ["8002", "web", "yes"],
+    ]
+    assert not any(each.token in str(outputs) for each in exposed)
+
+
 async def test_a_person_sees_live_what_an_agent_runs(notebook: Notebook, shared: AsyncSandbox) -> None:
     following = notebook.send("%sandbox follow")
     await notebook.until_printed(following, "interrupt the cell", "stderr")

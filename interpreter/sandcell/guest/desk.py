@@ -10,6 +10,7 @@ from sandcell.activity import Activity, Deed
 from sandcell.context import Contexts, Executions
 from sandcell.guest.commands import Commands
 from sandcell.guest.env_room import EnvRoom
+from sandcell.guest.ports import Ports
 from sandcell.guest.processes import Processes
 from sandcell_container.guest.boot import GuestBoot
 from sandcell_container.guest.files import Files
@@ -44,6 +45,7 @@ class Desk:
     table: ProcessTable
     spawner: Spawner
     env: EnvRoom
+    ports: Ports
     activity: Activity
     started_at: float
 

@@ -59,6 +59,7 @@ class LineWork:
             ("%sandbox", "files"): self._list_files,
             ("%sandbox", "download"): self._download,
             ("%sandbox", "env"): self._show_env,
+            ("%sandbox", "ports"): self._list_ports,
             ("%sandbox", "restart"): self._restart,
             ("%sandbox", "follow"): self._follow,
             ("%sandbox", "pull-history"): self._pull,
@@ -260,6 +261,12 @@ class LineWork:
             for name, value in sorted(self._desk.env.whole().items())
         ]
         stage.show(Table.of("Variables", ("NAME", "VALUE"), rows))
+        return _NOTHING
+
+    async def _list_ports(self, stage: Stage, _: LineOrder) -> Outcome:
+        """Show the exposed ports without their tokens, which open them: a notebook is saved, and shown to others."""
+        rows = [(each.port, each.name, "yes" if each.listening else "no") for each in self._desk.ports.list()]
+        stage.show(Table.of("Exposed ports", ("PORT", "NAME", "LISTENING"), rows))
         return _NOTHING
 
     async def _restart(self, stage: Stage, _: LineOrder) -> Outcome:

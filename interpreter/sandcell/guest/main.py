@@ -154,8 +154,10 @@ async def _furnish(held: AsyncExitStack, given: Given, spawner: Spawner, group: 
     commands = Commands(spawner, boot, config, files, on_begin=activity)
     table, started_at = ProcessTable(spawner, worker), time.time()
     env_room = EnvRoom(env, contexts, sessions)
+    ports = await held.enter_async_context(Ports(memo, most=config.max_port_connections))
     desk = Desk(
         env=env_room,
+        ports=ports,
         boot=boot,
         memo=memo,
         meter=meter,
@@ -188,7 +190,7 @@ async def _furnish(held: AsyncExitStack, given: Given, spawner: Spawner, group: 
         files=files,
         watches=await held.enter_async_context(watches),
         fronts=await held.enter_async_context(_make_fronts(desk, config)),
-        ports=await held.enter_async_context(Ports(memo, most=config.max_port_connections)),
+        ports=ports,
         terminals=terminals,
         table=table,
         spawner=spawner,
