@@ -23,6 +23,7 @@ pytestmark = pytest.mark.usefixtures("kernelspec")
 
 PATIENCE_S = 40.0
 formats: Any = nbformat  # it has no types
+spawn: Any = pexpect.spawn  # nor has it
 
 
 def _living() -> set[str]:
@@ -59,9 +60,7 @@ def test_papermill_fills_in_parameters_and_keeps_what_ran_before_an_error(tmp_pa
 def _console() -> Generator[Any]:
     """A console that waits for its first cell."""
     argv = ["-m", "jupyter_console", "--kernel", KERNEL_NAME, "--simple-prompt"]
-    console: Any = pexpect.spawn(
-        sys.executable, argv, timeout=PATIENCE_S, encoding="utf-8", dimensions=(50, 120)
-    )
+    console = spawn(sys.executable, argv, timeout=PATIENCE_S, encoding="utf-8", dimensions=(50, 120))
     try:
         console.expect_exact("In [1]: ")
         yield console
