@@ -297,6 +297,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m sandcell.launch_kernel", description=__doc__)
     parser.add_argument("-f", dest="connection_file", type=Path, required=True, help="made by Jupyter")
     parser.add_argument("--options", default="{}", help="JSON: what the kernelspec asks of the sandbox")
+    # Most notebooks have one interpreter: what is imported ahead for others would only slow its first cells down.
+    os.environ.setdefault("SANDCELL_PRELOAD", "")
     config = _read_config()
     logging.basicConfig(level=config.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     given = parser.parse_args(arguments)
