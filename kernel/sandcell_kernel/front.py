@@ -349,7 +349,11 @@ class Front:
     # --- inside
 
     def _take(self) -> list[Action]:
+        before = self._cells.running
         self._cells.advance()
+        run = self._cells.running
+        if run is not None and run is before and run.busy and self._out.says_idle:
+            self._out.busy(run.request)  # front ends show what was said last, and a cell runs
         return self._out.take()
 
     def _begin(self, channel: Channel, message: Message) -> None:

@@ -26,10 +26,17 @@ class Outbox:
         self._answers = Answers(session)
         self._seen = seen
         self._actions: list[Action] = []
+        self._says_idle = False
+
+    @property
+    def says_idle(self) -> bool:
+        """Whether the end of a request is among what was collected."""
+        return self._says_idle
 
     def take(self) -> list[Action]:
         """Return what was collected, and forget it."""
         actions, self._actions = self._actions, []
+        self._says_idle = False
         return actions
 
     def do(self, action: Action) -> None:
@@ -44,6 +51,7 @@ class Outbox:
 
     def idle(self, request: Message, said: Message | None = None) -> None:
         """End a request; `said` is the kernel's own idle, where it sent one."""
+        self._says_idle = True
         if said is not None:
             self.pass_on("iopub", said)
         else:

@@ -720,6 +720,18 @@ def test_kernel_info_names_us_and_the_language_of_the_kernel() -> None:
     assert show(known) == ["iopub:status:busy", "shell:kernel_info_reply:ok", "iopub:status:idle"]
 
 
+def test_what_is_answered_while_a_cell_runs_leaves_the_kernel_busy() -> None:
+    front, asked = make_front(), execute("while True: pass")
+    front.learn_kernel(INNER)
+    front.receive("shell", asked)
+    say(front, asked, BUSY)
+    actions = front.receive("shell", request("kernel_info_request"))
+    assert show(actions)[-3:] == ["shell:kernel_info_reply:ok", "iopub:status:idle", "iopub:status:busy"]
+    assert messages(actions, "status")[-1].parent_header == asked.header
+    actions = [*say(front, asked, reply(), IDLE), *end(front, asked)]
+    assert show(actions)[-1] == "iopub:status:idle"
+
+
 def test_kernel_info_is_answered_without_a_kernel() -> None:
     front, asked = make_front(), request("kernel_info_request")
     assert front.receive("shell", asked)[-1] == AskKernelInfo(asked.key)
