@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import signal
+import subprocess
+import sys
 import tempfile
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,6 @@ import pytest
 from tests.e2e.test_cli import Shell
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Generator
 
 
@@ -102,7 +103,7 @@ def test_signals_and_all(shell: Shell) -> None:
     assert said(shell("kill", "--all", "--grace", "0")) == (0, b"left\n", b"")
     assert shell("kill", "--all").stdout == b""
     table = shell("ps", "jobs").stdout.decode()
-    assert re.search(r"^left +killed, signal 9 ", table, re.MULTILINE)
+    assert re.search(r"^left +process +killed, signal 9 ", table, re.MULTILINE)
 
 
 def test_a_timeout_is_124(shell: Shell) -> None:
@@ -144,3 +145,21 @@ def test_a_process_needs_a_sandbox_that_lasts(shell: Shell) -> None:
         done = nameless(*argv)
         assert done.returncode == 125
         assert b"SANDCELL_SANDBOX=NAME" in done.stderr
+
+
+def test_a_terminal_that_was_left_behind_is_listed_and_ended(shell: Shell) -> None:
+    start(shell, "--id", "beside", "sleep", "50")
+    program = "from sandcell import Sandbox; Sandbox.connect('jobs').create_terminal('desk', command=['sleep', '50'])"
+    subprocess.run([sys.executable, "-c", program], env=shell.environment, check=True, timeout=50)
+    assert re.search(
+        r"^desk +terminal +running +\d+ .* sleep 50$", shell("ps", "jobs").stdout.decode(), re.MULTILINE
+    )
+    rows: list[dict[str, Any]] = json.loads(shell("ps", "--json", "jobs").stdout)
+    assert {row["id"]: row["kind"] for row in rows}.items() >= {
+        "beside": "process",
+        "desk": "terminal",
+    }.items()
+    assert b"is a terminal" in shell("kill", "-s", "HUP", "desk").stderr
+    assert said(shell("kill", "desk", "beside")) == (0, b"desk\nbeside\n", b"")
+    assert shell("kill", "desk").returncode == 125
+    assert b"desk" not in shell("ps", "jobs").stdout

@@ -1,4 +1,4 @@
-"""`sandcell start`, `logs`, `follow` and `kill`: processes of a sandbox that has a name. Output byte for byte."""
+"""`sandcell start`, `logs`, `follow`, `kill` and `ps NAME`: processes and terminals of a sandbox that has a name. Output byte for byte."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import shlex
 import sys
 import time
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -20,19 +20,21 @@ from sandcell.cli.place import open_known, open_place, place_name
 from sandcell.cli.variables import variables_of
 from sandcell.client.blocking.follow import Follower
 from sandcell.client.blocking.pages import fetch_page
+from sandcell.client.blocking.process import Process
 from sandcell.client.process_options import page_query
 from sandcell.client.protocol import Request, path_of
 from sandcell_container.end import CommandEnd
-from sandcell_container.errors import ErrorCode, SandcellError, error
+from sandcell_container.errors import ErrorCode, NotFound, SandcellError, error
 from sandcell_container.frames import Cursor, Kind
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Generator, Iterable
 
-    from sandcell.api import ProcessInfo
+    from sandcell.api import ProcessInfo, TerminalInfo
     from sandcell.client.blocking.pages import EntryPage
-    from sandcell.client.blocking.process import Process
+    from sandcell.client.blocking.sandbox import Sandbox
+    from sandcell.client.blocking.terminal import Terminal
     from sandcell.client.blocking.transport import Transport
     from sandcell.config import Config
     from sandcell_container.frames import Entry
@@ -93,7 +95,8 @@ def follow_process(options: argparse.Namespace, config: Config) -> int:
 
 
 def end_processes(options: argparse.Namespace, config: Config) -> int:
-    """End the processes that the options name, or send them a signal; one that is not there does not keep the others."""
+    """End the processes and terminals that the options name, or send processes a signal; one that is not there does not
+    keep the others."""
     if bool(options.ids) == options.all:
         raise error(
             ErrorCode.INVALID_ARGUMENT, "name processes, or give --all", hint="sandcell ps SANDBOX lists them"
@@ -103,7 +106,7 @@ def end_processes(options: argparse.Namespace, config: Config) -> int:
         ids = options.ids or [each.id for each in place.sandbox.processes(status="running")]
         for name in ids:
             try:
-                _end(place.sandbox.process(name), options)
+                _end(_find(place.sandbox, name), options)
                 write_stdout(f"{name}\n")
             except SandcellError as problem:
                 print(f"sandcell: {problem}", file=sys.stderr)
@@ -112,18 +115,19 @@ def end_processes(options: argparse.Namespace, config: Config) -> int:
 
 
 def list_processes(options: argparse.Namespace, config: Config) -> int:
-    """Print the processes of the sandbox that the options name, oldest first."""
+    """Print the processes of the sandbox that the options name, oldest first, and then its terminals."""
     with open_known(options, config) as place:
-        found = [each.refresh() for each in place.sandbox.processes()]
+        processes = [each.refresh() for each in place.sandbox.processes()]
+        terminals = [each.refresh() for each in place.sandbox.terminals()]
     if options.json:
-        write_stdout(msgspec.json.encode(found) + b"\n")
+        rows = [{"kind": "process", **msgspec.to_builtins(each)} for each in processes]
+        rows += [{"kind": "terminal", **msgspec.to_builtins(each)} for each in terminals]
+        write_stdout(msgspec.json.encode(rows) + b"\n")
         return 0
-    head = ("ID", "STATUS", "PID", "AGE", "COMMAND")
-    rows = [
-        (each.id, _status(each), str(each.pid), age(time.time() - each.started_at), _shown(each.command))
-        for each in found
-    ]
-    write_stdout(table([head, *rows]) + "\n")
+    head = ("ID", "KIND", "STATUS", "PID", "AGE", "COMMAND")
+    lines = [_row("process", each, each.started_at) for each in processes]
+    lines += [_row("terminal", each, each.created_at) for each in terminals]
+    write_stdout(table([head, *lines]) + "\n")
     return 0
 
 
@@ -207,16 +211,38 @@ class Stamps:
         return first + moment.join(lines)
 
 
-def _end(job: Process, options: argparse.Namespace) -> None:
-    if options.signal is not None:
+def _find(sandbox: Sandbox, name: str) -> Process | Terminal:
+    """Return what has this id; a process before a terminal, as each kind has names of its own."""
+    try:
+        return sandbox.process(name)
+    except NotFound:
+        with suppress(NotFound):
+            return sandbox.terminal(name)
+        raise
+
+
+def _end(job: Process | Terminal, options: argparse.Namespace) -> None:
+    if not isinstance(job, Process):
+        _hang_up(job, options)
+    elif options.signal is not None:
         job.signal(options.signal)
-        return
-    report = job.kill(options.grace)
-    if report.survived:
-        raise error(ErrorCode.BUSY, f"{report.survived} of the processes of {job.id} cannot be ended now")
+    elif survived := job.kill(options.grace).survived:
+        raise error(ErrorCode.BUSY, f"{survived} of the processes of {job.id} cannot be ended now")
 
 
-def _status(info: ProcessInfo) -> str:
+def _hang_up(terminal: Terminal, options: argparse.Namespace) -> None:
+    if options.signal is not None:
+        what = f"{terminal.id} is a terminal: a signal goes to a process"
+        raise error(ErrorCode.INVALID_ARGUMENT, what, hint="without --signal all that runs on it is ended")
+    terminal.delete()
+
+
+def _row(kind: str, info: ProcessInfo | TerminalInfo, began: float) -> tuple[str, ...]:
+    command = "bash" if info.command is None else info.command
+    return (info.id, kind, _status(info), str(info.pid), age(time.time() - began), _shown(command))
+
+
+def _status(info: ProcessInfo | TerminalInfo) -> str:
     end = info.end
     if end is None:
         return info.status

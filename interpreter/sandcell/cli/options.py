@@ -92,6 +92,7 @@ example:
 """
 _KILL = """
 Its whole tree gets SIGTERM and after the grace SIGKILL; with --signal, its process group gets that one signal.
+A terminal is hung up, and all that runs on it ends.
 
 examples:
   sandcell kill --sandbox lab web
@@ -132,7 +133,7 @@ example:
 _PS = """
 examples:
   sandcell ps --json
-  sandcell ps lab                   # the processes of the sandbox lab
+  sandcell ps lab                   # the processes and terminals of the sandbox lab
 """
 _STOP = """
 Its files, environment and secrets stay; what runs in it ends.
@@ -303,9 +304,9 @@ def _add_jobs(add: _AddParser) -> None:
         verb.add_argument("--stream", choices=("stdout", "stderr"), help="of only this one")
         verb.add_argument("--timestamps", "-t", action="store_true", help="the time in front of each line")
         _add_known(verb)
-    kill = _add_verb(add, "kill", "end processes", _KILL)
+    kill = _add_verb(add, "kill", "end processes and terminals", _KILL)
     kill.add_argument("ids", nargs="*", metavar="ID")
-    kill.add_argument("--all", action="store_true", help="all that run in the sandbox")
+    kill.add_argument("--all", action="store_true", help="all processes that run in the sandbox")
     kill.add_argument("--signal", "-s", metavar="SIGNAL", help="send this, by name or number, and no other")
     kill.add_argument(
         "--grace", type=float, default=2.0, metavar="SECONDS", help="default 2; 0 kills at once"
@@ -394,7 +395,7 @@ def _add_where(verb: argparse.ArgumentParser) -> None:
 
 
 def _add_sandboxes(add: _AddParser) -> None:
-    listing = _add_verb(add, "ps", "list the sandboxes of this machine, or the processes of one", _PS)
+    listing = _add_verb(add, "ps", "list the sandboxes of this machine, or what runs in one", _PS)
     listing.add_argument("sandbox", nargs="?", metavar="SANDBOX", help="a name or an id")
     listing.add_argument("--json", action="store_true", help="print them as JSON")
     top = _add_verb(add, "top", "list the processes in a sandbox", _TOP)
