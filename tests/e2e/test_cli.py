@@ -127,6 +127,26 @@ def test_a_script_knows_its_name_and_keeps_its_line_numbers(shell: Shell, tmp_pa
     assert b", line 4" in done.stderr
 
 
+def test_a_script_is_run_as_python_runs_it(shell: Shell, tmp_path: Path) -> None:
+    script = tmp_path / "latin.py"
+    lines = [
+        "# -*- coding: latin-1 -*-",
+        "import sys, traceback",
+        "def fail(): 1 / 0",
+        "print('\xe4', sys.argv[1:])",
+    ]
+    lines += ["try: fail()", "except Exception: traceback.print_exc()", "fail()", ""]
+    script.write_bytes("\r\n".join(lines).encode("latin-1"))
+    done = shell("run", "--cwd", "/tmp", str(script), "a", "b c", "--", "-v", "--", "\udcff")
+    argv = ["a", "b c", "-v", "--", "\udcff"]
+    assert (done.returncode, done.stdout.decode()) == (1, f"\xe4 {argv}\n")
+    own = done.stderr.decode()
+    assert f'File "{script}", line 3, in fail' in own
+    assert f"File {script}, line 7" in own
+    assert "Cell In[" not in own
+    assert shell("run", "-c", "import sys; print(sys.argv)", "a").stdout == b"['-c', 'a']\n"
+
+
 def test_code_of_the_command_line_has_no_file(shell: Shell) -> None:
     done = shell(
         "run",

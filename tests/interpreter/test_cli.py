@@ -44,7 +44,6 @@ def test_all_from_the_first_word_on_is_the_command() -> None:
     [
         [],
         ["run"],
-        ["run", "-c", "1", "file.py"],
         ["rm"],
         ["nonsense"],
         ["kernel"],
@@ -100,8 +99,32 @@ def test_source_that_is_no_text_is_refused(tmp_path: Path) -> None:
 
 
 def test_source_comes_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO("print(1)"))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"print(1)")))
     assert code.read_source(Path("-")) == "print(1)"
+
+
+def test_source_is_in_the_encoding_that_it_names(tmp_path: Path) -> None:
+    path = tmp_path / "code.py"
+    for held in (b"# coding: latin-1\r\n'\xe4'", b"\xef\xbb\xbf# no mark\n'\xc3\xa4'"):
+        path.write_bytes(held)
+        assert code.read_source(path).endswith("\n'\xe4'")
+        assert not code.read_source(path).startswith("\ufeff")
+    path.write_bytes(b"# coding: klingon\n")
+    with pytest.raises(SandcellError, match="klingon"):
+        code.read_source(path)
+    assert code.read_source(path, is_python=False) == "# coding: klingon\n"
+
+
+def test_what_follows_a_file_or_code_are_its_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    parsed = options.parse(["run", "--cwd", "/", "a.py", "b", "c", "--json", "--", "-d", "--"])
+    assert (parsed.file, parsed.args, parsed.json) == (Path("a.py"), ["b", "c", "-d", "--"], True)
+    parsed = options.parse(["run", "-c", "1", "b"])
+    assert (parsed.file, parsed.code, parsed.args) == (None, "1", ["b"])
+    assert options.parse(["run", "--", "a.py"]).file == Path("a.py")
+    with pytest.raises(SystemExit) as ended:
+        options.parse(["run", "--json"])
+    assert ended.value.code == options.OWN_FAILURE
+    assert "one of FILE and -c" in capsys.readouterr().err
 
 
 # --- exit codes

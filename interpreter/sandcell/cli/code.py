@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from io import BytesIO, IncrementalNewlineDecoder
+from tokenize import detect_encoding
 from typing import TYPE_CHECKING, Any
 
 from sandcell.cli.output import write_stderr, write_stdout, write_traceback
@@ -22,19 +25,27 @@ if TYPE_CHECKING:
 __all__ = ["exit_code_of", "language_of", "read_source", "run_source"]
 
 # A run of its own before the user's: it gets its values through the environment, and the user's lines keep their numbers.
+# IPython names code by what it holds: the next one, the user's, has the name of its file, in tracebacks and warnings.
 _PRELUDE = """\
 def _prelude():
-    import os, sys, warnings
-    script = os.environ["SANDCELL_SCRIPT"]
-    sys.argv[:] = [script or "-c"]
-    if script in ("", "-"):
+    import json, os, sys, warnings
+    sys.argv[:] = json.loads(os.environ["SANDCELL_ARGV"])
+    script = sys.argv[0]
+    if script in ("-c", "-"):
         globals().pop("__file__", None)
     else:
         globals()["__file__"] = script
+        compiler = get_ipython().compile
+        def name_of_script(*_):
+            del compiler.get_code_name
+            return script
+        compiler.get_code_name = name_of_script
     warnings.filterwarnings("ignore", "To exit: use")
 _prelude()
 del _prelude
 """
+_PYTHON = ("python", "py", "python3")
+_COLOURS = r"(?:\x1b\[[0-9;]*m)*"
 _DIED = "ContextDied"  # the name of the error when the interpreter ended under the run
 _FAILED = "CommandFailed"  # of a line for a shell
 _SUFFIXES = {
@@ -58,35 +69,42 @@ def run_source(options: argparse.Namespace, config: Config) -> int:
         from sandcell.cli.notebook import run_notebook
 
         return run_notebook(options, config)
-    _refuse_for_code(options)
-    code = options.code if file is None else read_source(file)
+    language = options.language or language_of(file)
+    is_python = language in _PYTHON
+    _refuse_for_code(options, is_python=is_python)
+    code = options.code if file is None else read_source(file, is_python=is_python)
     with open_place(options, config, label="running") as place:
-        result = _run(place, code, options)
+        result = _run(place, code, language, options)
     if options.json:
         write_stdout(json.dumps(result.to_dict()) + "\n")
     else:
-        _tell_failure(result)
+        _tell_failure(result, _script_of(options) if is_python else None)
     return exit_code_of(result)
 
 
-def read_source(path: Path) -> str:
-    """Return the code in the file `path`, "-" being standard input.
+def read_source(path: Path, *, is_python: bool = True) -> str:
+    """Return the code in the file `path`, "-" being standard input: UTF-8, unless a file of Python's says otherwise.
 
     Raises:
         NotFound (FILE_NOT_FOUND): there is no such file.
-        InvalidRequest (INVALID_ARGUMENT): it cannot be read, or is not UTF-8.
+        InvalidRequest (INVALID_ARGUMENT): it cannot be read, or is not in the encoding that it has to have.
     """
     try:
-        return sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+        held = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+        encoding = detect_encoding(BytesIO(held).readline)[0] if is_python else "utf-8"
+        return IncrementalNewlineDecoder(None, translate=True).decode(held.decode(encoding), final=True)
     except FileNotFoundError:
         hint = "a path on this machine; code itself goes after -c"
         raise error(ErrorCode.FILE_NOT_FOUND, f"there is no file {path}", hint=hint) from None
-    except (OSError, UnicodeDecodeError) as problem:
+    except (OSError, UnicodeDecodeError, SyntaxError) as problem:
         raise error(ErrorCode.INVALID_ARGUMENT, f"cannot read {path}: {problem}") from problem
 
 
-def _refuse_for_code(options: argparse.Namespace) -> None:
-    """Refuse what only a notebook can be told: nothing that was asked for is ever ignored."""
+def _refuse_for_code(options: argparse.Namespace, *, is_python: bool) -> None:
+    """Refuse what this code cannot be told: nothing that was asked for is ever ignored."""
+    if options.args and not is_python:
+        what, hint = "arguments go with Python only", "-e NAME=VALUE is a variable for any code"
+        raise error(ErrorCode.INVALID_ARGUMENT, what, hint=hint)
     if options.out is not None:
         hint = "send standard output to a file instead"
         raise error(ErrorCode.INVALID_ARGUMENT, "--out goes with a notebook only", hint=hint)
@@ -95,15 +113,19 @@ def _refuse_for_code(options: argparse.Namespace) -> None:
         raise error(ErrorCode.INVALID_ARGUMENT, what, hint="code reads variables of its environment")
 
 
-def _run(place: Place, code: str, options: argparse.Namespace) -> RunResult:
+def _run(place: Place, code: str, language: str, options: argparse.Namespace) -> RunResult:
     more: dict[str, Any] = timeout_of(options) | {"env": variables_of(options), "cwd": options.cwd}
-    language = options.language or language_of(options.file)
-    if language in ("python", "py", "python3"):
-        script = "" if options.file is None else str(options.file)
-        place.sandbox.run_code(_PRELUDE, env={"SANDCELL_SCRIPT": script}, check=True)
+    if language in _PYTHON:
+        argv = json.dumps([_script_of(options) or options.file or "-c", *options.args], default=str)
+        place.sandbox.run_code(_PRELUDE, env={"SANDCELL_ARGV": argv}, check=True)
     if not options.json:
         more |= {"on_stdout": _after_hush(place, write_stdout), "on_stderr": _after_hush(place, write_stderr)}
     return place.sandbox.run_code(code, language=language, on_input=_after_hush(place, _ask), **more)
+
+
+def _script_of(options: argparse.Namespace) -> str | None:
+    """Return the name of the file that is run, None where the code comes from elsewhere."""
+    return None if options.file is None or str(options.file) == "-" else str(options.file)
 
 
 def language_of(path: Path | None) -> str:
@@ -126,20 +148,29 @@ def _ask(prompt: str, *_: object) -> str:
     return line.removesuffix("\n") if line else _END_OF_INPUT
 
 
-def _tell_failure(result: RunResult) -> None:
+def _tell_failure(result: RunResult, script: str | None) -> None:
     if result.error is not None:
-        _tell_error(result.error)
+        _tell_error(result.error, _called_by_name(result, script))
     if result.end.cause != "exited":
         print(f"sandcell: the run ended: {result.end.cause}", file=sys.stderr)
 
 
-def _tell_error(problem: ExecutionError) -> None:
+def _called_by_name(result: RunResult, script: str | None) -> list[str]:
+    """Return the traceback as of a file: its cell has no number that anybody knows."""
+    lines = [] if result.error is None else result.error.traceback
+    if script is None:
+        return lines
+    cell = re.compile(rf"Cell({_COLOURS} {_COLOURS})In\[{result.execution_count}\]")
+    return [cell.sub(lambda found: f"File{found[1]}{script}", line) for line in lines]
+
+
+def _tell_error(problem: ExecutionError, traceback: list[str]) -> None:
     if problem.name == "SystemExit":
         if not _is_status(problem.value):
             write_stderr(problem.value + "\n")  # as Python does with a reason
         return
-    if problem.traceback:
-        write_traceback(problem.traceback)
+    if traceback:
+        write_traceback(traceback)
     elif problem.name not in (_DIED, _FAILED):  # of a command that failed its own output tells
         write_stderr(f"{problem}\n")
     if problem.name == _DIED:

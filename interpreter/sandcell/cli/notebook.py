@@ -27,6 +27,9 @@ def run_notebook(options: argparse.Namespace, config: Config) -> int:
     if options.env:
         hint = "its kernel has the sandbox's: use --param, or set it in a cell"
         raise error(ErrorCode.INVALID_ARGUMENT, "--env goes with code only", hint=hint)
+    if options.args:
+        hint = "--param NAME=VALUE is a variable of the notebook"
+        raise error(ErrorCode.INVALID_ARGUMENT, "arguments go with Python code only", hint=hint)
     more: dict[str, Any] = timeout_of(options) | {"cwd": options.cwd}
     parameters = dict(map(_parameter, options.param))
     with open_place(options, config, label="running") as place:

@@ -25,8 +25,11 @@ passed; {OWN_FAILURE} when Sandcell itself could not do it (`sandcell: CODE: mes
 """
 
 _RUN = """
+What follows the file, or the code of -c, are its arguments; those that begin with - go behind --.
+
 examples:
   sandcell run script.py
+  sandcell run script.py data.csv -- --verbose
   sandcell run -c 'import platform; print(platform.node())'
   sandcell run -l js -c 'console.log([1, 2].map((n) => n * 2))'; sandcell run script.sh
   sandcell run analysis.ipynb --out done.ipynb
@@ -205,7 +208,19 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     options.rest = given[cut + 1 :]
     if options.verb in {"exec", "shell", "start"} and options.command:
         options.command, options.rest = options.command + given[cut:], []
+    if options.verb == "run":
+        _tell_file_from_arguments(options)
     return options
+
+
+def _tell_file_from_arguments(options: argparse.Namespace) -> None:
+    words, options.rest = [*options.args, *options.rest], []
+    if options.code is None and not words:
+        _Parser(prog="sandcell run", usage="sandcell run [OPTION ...] FILE [ARG ...]").error(
+            "one of FILE and -c is needed"
+        )
+    options.file = Path(words.pop(0)) if options.code is None else None
+    options.args = words
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -238,11 +253,13 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_run(add: _AddParser) -> None:
     run = _add_verb(add, "run", "run Python code or a notebook", _RUN + _EXIT_CODES)
-    what = run.add_mutually_exclusive_group(required=True)
-    what.add_argument(
-        "file", nargs="?", type=Path, metavar="FILE", help="a Python file, a notebook, - for standard input"
+    run.add_argument(
+        "args",
+        nargs="*",
+        metavar="FILE ARG",
+        help="a Python file, a notebook, - for standard input; sys.argv",
     )
-    what.add_argument("-c", dest="code", metavar="CODE", help="code to run")
+    run.add_argument("-c", dest="code", metavar="CODE", help="code to run, in the place of a file")
     run.add_argument(
         "--language", "-l", metavar="NAME", help="default: by the end of the file's name, else python"
     )
