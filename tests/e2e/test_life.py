@@ -210,6 +210,18 @@ def test_a_death_from_outside_ends_every_wait_with_its_cause(box: Sandbox, part:
     assert box.status == "removed"
 
 
+def test_who_removed_a_sandbox_is_told_that_it_is_gone_for_good() -> None:
+    removed, left = (
+        Sandbox.create(engine="local"),
+        Sandbox.create(engine="local", name="left", on_release="stop"),
+    )
+    removed.remove()
+    left.close()
+    assert "it was removed" in refused(lambda: removed.exec("true")).hint
+    assert "Sandbox.connect" in refused(lambda: left.exec("true")).hint
+    remove("left")
+
+
 def test_one_to_keep_its_files_starts_again_after_a_death() -> None:
     with Sandbox.create(engine="local", name="phoenix", on_release="stop") as box:
         box.files.write("f", "kept")

@@ -208,11 +208,17 @@ def decode_body(body: bytes, kind: type[T]) -> T:
 
 
 def gone(
-    address: Address, *, admitted: Admitted, end: End | None = None, is_closed: bool = False
+    address: Address,
+    *,
+    admitted: Admitted,
+    end: End | None = None,
+    handle: Literal["open", "closed", "removed"] = "open",
 ) -> SandcellError:
     """Return the error of a guest that has ended: nothing listens at its own socket any more. `end` is how, where that is
-    known; `is_closed`: it might be started again, but by whoever holds it."""
-    if is_closed:
+    known. `handle`: through "closed" ones nobody can start it again, and one that "removed" it knows that it is gone."""
+    if handle == "removed":
+        hint = "it was removed with all its files: Sandbox.create() makes another"
+    elif handle == "closed":
         hint = "this handle was given back: Sandbox.connect(name) starts a sandbox that is stopped"
     else:
         hint = "what ran in it is lost; a new call starts it again where it was stopped, see on_release"

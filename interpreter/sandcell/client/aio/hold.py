@@ -72,7 +72,11 @@ class AsyncHold:
             Unavailable: as `Engine.start`.
         """
         if not self._is_open:
-            raise gone(self._transport.address, admitted=False, is_closed=True)
+            raise gone(
+                self._transport.address,
+                admitted=False,
+                handle="removed" if self._status == "removed" else "closed",
+            )
         for _ in range(_TRIES - 1):
             await self._start()
             try:
