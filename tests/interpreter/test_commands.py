@@ -111,6 +111,14 @@ async def test_an_id_is_not_for_two_commands(starts: Starts) -> None:
     assert caught.value.code is ErrorCode.EXISTS
 
 
+async def test_the_same_folder_said_otherwise_is_the_same_command(starts: Starts) -> None:
+    commands = commands_of()
+    found = [
+        await follow(commands, ExecRequest(command="true", id="one", cwd=cwd)) for cwd in (None, "", ".")
+    ]
+    assert found == [starts.made[0]] * 3
+
+
 async def test_a_command_ends_with_the_last_who_follows_it(starts: Starts) -> None:
     commands = commands_of()
     async with AsyncExitStack() as first:

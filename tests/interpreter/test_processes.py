@@ -82,6 +82,18 @@ async def test_a_repeated_request_is_the_same_process_while_it_runs_and_after(pr
     assert said(await run(processes, "cat once")) == "x\n"
 
 
+async def test_the_same_folder_said_otherwise_is_the_same_process(processes: Processes) -> None:
+    await run(processes, "mkdir sub")
+    here = (await run(processes, "pwd", id="here")).plan.cwd
+    below = await run(processes, "pwd", id="below", cwd="sub")
+    for cwd in (here, ".", f"{here}/", ""):
+        assert (await processes.start(body("pwd", id="here", cwd=cwd))).plan.cwd == here
+    assert await processes.start(body("pwd", id="below", cwd=f"{here}/sub")) is below
+    with pytest.raises(SandcellError) as caught:
+        await processes.start(body("pwd", id="below"))
+    assert caught.value.code is ErrorCode.EXISTS
+
+
 async def test_many_who_ask_at_once_share_one_start(processes: Processes) -> None:
     found = await asyncio.gather(*(processes.start(body("sleep 50", id="one")) for _ in range(50)))
     assert len({id(each) for each in found}) == 1

@@ -27,6 +27,7 @@ from sandcell.names import encode_names
 from sandcell_container.engine import Address
 from sandcell_container.errors import ErrorCode, SandcellError
 from sandcell_container.frames import Entry, FrameDecoder, Kind
+from sandcell_container.guest.boot import GuestBoot
 from sandcell_container.guest.process_table import ProcessTable
 from sandcell_container.guest.spawn import Spawner
 from sandcell_container.guest.terminal import Terminals
@@ -128,11 +129,21 @@ class Viewer:
 async def serve(tmp_path: Path, **settings: Any) -> AsyncGenerator[Guest]:
     config = Config(**settings)
     (tmp_path / ".bashrc").write_text("PS1='$ '\n")
-    boot = SimpleNamespace(
+    boot = GuestBoot(
+        sandbox_id="sbx",
+        name="sbx",
+        engine="none",
         token=TOKEN,
+        epoch="epoch",
+        created_at=0.0,
+        on_release="remove",
+        grace=0.0,
+        idle_timeout=None,
+        default_timeout=None,
+        python="p",
+        runtime_dir="r",
         workdir=str(tmp_path),
         base_env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TERM": "xterm"},
-        sandbox_id="sbx",
     )
     leases = Leases(epoch="e", boot_deadline=60, grace=60, idle_timeout=None, keep=True)
     path = str(tmp_path / "guest.sock")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from dataclasses import fields as fields_of
+from pathlib import PurePosixPath
 from typing import Any
 
 from sandcell_container.spec import OnRelease
@@ -60,6 +61,10 @@ class GuestBoot:
     def scratch_dir(self) -> str:
         """Where what serves the sandbox keeps files as the user; nothing makes it before it is needed."""
         return f"{self.home}/.cache/sandcell"
+
+    def folder_of(self, cwd: str | None) -> str:
+        """Return the absolute folder that a request names by `cwd`, however it writes it; "" and None are the workdir."""
+        return str(PurePosixPath(self.workdir, cwd or ""))
 
     def to_json(self) -> bytes:
         return json.dumps(asdict(self)).encode()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import time
 from functools import partial
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from sandcell.activity import SDK, Deed
 from sandcell.environment import merge_env
@@ -66,7 +67,8 @@ class Commands:
         """
         exec_id = new_id("exe") if body.id is None else check_id(body.id, what="id of a command")
         start = partial(self._start, exec_id, body, stdin, who)
-        return self._records.follow(exec_id, body, start, is_torn=partial(_is_torn, stdin))
+        asked = msgspec.structs.replace(body, cwd=self._boot.folder_of(body.cwd))
+        return self._records.follow(exec_id, asked, start, is_torn=partial(_is_torn, stdin))
 
     async def _start(self, exec_id: str, body: ExecRequest, stdin: StdinPipe | None, who: str) -> Exec:
         boot, config = self._boot, self._config
@@ -77,7 +79,7 @@ class Commands:
             body.command,
             exec_id=exec_id,
             epoch=boot.epoch,
-            cwd=os.path.join(boot.workdir, body.cwd) if body.cwd else boot.workdir,
+            cwd=boot.folder_of(body.cwd),
             env=merge_env(boot.base_env, body.env),
             stdin=stdin,
             timeout=timeout_of(body.timeout, boot.default_timeout),

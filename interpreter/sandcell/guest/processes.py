@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from sandcell.activity import SDK, Deed
 from sandcell.api import CreateProcess, ProcessInfo, ProcessStatus
 from sandcell.environment import merge_env
@@ -111,6 +113,8 @@ class Processes:
             Gone (LOST): it ran, and its record is kept no more.
         """
         process_id = new_id("prc") if body.id is None else check_id(body.id, what="id of a process")
+        if prepare is None:
+            body = msgspec.structs.replace(body, cwd=self._boot.folder_of(body.cwd))
         known = await self._join(process_id, body, session_id)
         if known is None:
             known = await self._begin(process_id, body, session_id, prepare)
@@ -284,7 +288,7 @@ class Processes:
         boot = self._boot
         return Launch(
             argv=(),
-            cwd=os.path.join(boot.workdir, body.cwd) if body.cwd else boot.workdir,
+            cwd=boot.folder_of(body.cwd),
             env=merge_env(boot.base_env, body.env),
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -184,7 +183,7 @@ class _ResizeNote(msgspec.Struct, tag_field="note", tag="resize", frozen=True):
 def plan_of(body: CreateTerminal, boot: GuestBoot) -> TerminalPlan:
     return TerminalPlan(
         command=body.command,
-        cwd=os.path.join(boot.workdir, body.cwd) if body.cwd else boot.workdir,
+        cwd=boot.folder_of(body.cwd),
         env=merge_env(boot.base_env, body.env),
         own=body.env or {},
         size=Size(body.cols, body.rows),
