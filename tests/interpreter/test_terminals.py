@@ -20,6 +20,7 @@ from sandcell.client.aio.transport import AsyncTransport
 from sandcell.client.protocol import Request, path_of
 from sandcell.config import Config
 from sandcell.guest.app import ROUTES
+from sandcell.guest.births import Births
 from sandcell.guest.followers import Followers
 from sandcell.guest.leases import Leases
 from sandcell.guest_socket import GuestAddress, open_socket
@@ -163,6 +164,7 @@ async def serve(tmp_path: Path, **settings: Any) -> AsyncGenerator[Guest]:
                 terminals=terminals,
                 table=ProcessTable(spawner, worker),
                 followers=followers,
+                births=Births(),
                 next_request_id=lambda: "id",
             )
             server = HTTPServer(
