@@ -8,7 +8,8 @@
     {"end": End}               why the guest ends this start
     {"exit": [who, status]}    from outside: the wait status of the guest or of its spawner
 
-A line that was cut by a death is no line. The bounds: as many ids and bytes as below.
+A line that was cut by a death is no line. The bounds: as many ids and bytes as below. Runs are many, and push out no ids but
+those of older ones.
 """
 
 from __future__ import annotations
@@ -29,11 +30,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Kind", "Memo", "note_exit", "note_start", "read_end"]
 
-Kind = Literal["context", "session", "process", "terminal"]
+Kind = Literal["context", "session", "process", "terminal", "run"]
 
 _MOST_IDS = 10_000
 _MOST_BYTES = 4 * 2**20
 _LAST = 64 * 2**10  # bytes at the end of the file that hold how it ended
+
+
+class _Ids:
+    """By kind and id, the newest last: those of this start, and those of earlier ones."""
+
+    def __init__(self) -> None:
+        self.made = OrderedDict[tuple[str, str], None]()
+        self.lost = OrderedDict[tuple[str, str], None]()
 
 
 class Memo:
@@ -41,8 +50,7 @@ class Memo:
 
     def __init__(self, fd: int | None) -> None:
         self._fd = fd
-        self._lost = OrderedDict[tuple[str, str], None]()
-        self._made = OrderedDict[tuple[str, str], None]()
+        self._runs, self._others = _Ids(), _Ids()
         self._size = 0
         self.env = dict[str, str | None]()
         """What was changed of the environment of user code, in this start and before."""
@@ -51,7 +59,7 @@ class Memo:
         for line in _lines(b"" if fd is None else os.pread(fd, _MOST_BYTES, 0)):
             match line:
                 case {"made": [str(kind), str(name)]} | {"lost": [str(kind), str(name)]}:
-                    self._lost[kind, name] = None
+                    self._ids(kind).lost[kind, name] = None
                 case {"env": dict()}:
                     self.env |= line["env"]
                 case {"port": [int(port), str() | None as token, str() | None as name]}:
@@ -62,15 +70,16 @@ class Memo:
 
     def note_made(self, kind: Kind, name: str) -> None:
         """Remember that there is one of this id, until the sandbox stops."""
-        self._lost.pop((kind, name), None)
-        self._made[kind, name] = None
+        ids = self._ids(kind)
+        ids.lost.pop((kind, name), None)
+        ids.made[kind, name] = None
         self._write({"made": [kind, name]})
-        while len(self._made) > _MOST_IDS:
-            self._made.popitem(last=False)
+        while len(ids.made) > _MOST_IDS:
+            ids.made.popitem(last=False)
 
     def is_lost(self, kind: Kind, name: str) -> bool:
         """Whether an earlier start had one of this id, and this one has not."""
-        return (kind, name) in self._lost
+        return (kind, name) in self._ids(kind).lost
 
     def note_env(self, changes: Mapping[str, str | None]) -> None:
         """Remember changes of the environment of user code, over a stop."""
@@ -85,6 +94,9 @@ class Memo:
     def note_end(self, end: End) -> None:
         """Say why the sandbox ends; the last thing that is said."""
         self._write({"end": asdict(end)})
+
+    def _ids(self, kind: str) -> _Ids:
+        return self._runs if kind == "run" else self._others
 
     def _keep_exposure(self, port: int, token: str | None, name: str | None) -> None:
         if token is None:
@@ -104,10 +116,12 @@ class Memo:
     def _rewrite(self) -> None:
         if self._fd is None:
             return
-        while len(self._lost) > _MOST_IDS:
-            self._lost.popitem(last=False)
-        lines: list[dict[str, Any]] = [{"lost": list(each)} for each in self._lost]
-        lines += [{"made": list(each)} for each in self._made]
+        lines: list[dict[str, Any]] = []
+        for ids in (self._runs, self._others):
+            while len(ids.lost) > _MOST_IDS:
+                ids.lost.popitem(last=False)
+            lines += [{"lost": list(each)} for each in ids.lost]
+            lines += [{"made": list(each)} for each in ids.made]
         lines += [{"env": self.env}] if self.env else []
         lines += [{"port": [port, *exposure]} for port, exposure in self.exposures.items()]
         data = b"".join(map(_encode, lines))

@@ -327,6 +327,7 @@ class Executions:
                 ErrorCode.NOT_FOUND,
                 f"there is no run {execution_id[:80]!r}",
                 hint=f"the last {self._config.max_records} that ended are kept",
+                details={"kind": "run", "id": execution_id[:80]},
             )
         return execution
 

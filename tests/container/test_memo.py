@@ -66,6 +66,18 @@ def test_it_stays_bounded(file: int, path: Path, monkeypatch: pytest.MonkeyPatch
     assert [name for name in range(500) if again.is_lost("process", f"p{name}")] == list(range(490, 500))
 
 
+def test_many_runs_push_out_nothing_else(file: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandcell_container.memo._MOST_IDS", 10)
+    memo = Memo(file)
+    memo.note_made("context", "a")
+    for number in range(20):
+        memo.note_made("run", f"r{number}")
+    for again in (Memo(file), Memo(file)):
+        assert again.is_lost("context", "a")
+        assert again.is_lost("run", "r19")
+        assert not again.is_lost("run", "r0")
+
+
 @pytest.mark.parametrize(
     "cut", [b'{"made": ["con', b"\xff\x00\n", b"[]\n3\n{}\n", b'{"made": "x"}\n{"end": {"cause": "no"}}\n']
 )

@@ -50,9 +50,11 @@ def refused(call: Callable[[], object]) -> SandcellError:
 
 def test_files_and_env_survive_a_stop_and_state_does_not(box: Sandbox) -> None:
     box.files.write("kept.txt", "kept")
-    box.run_code("x = 1")
+    lines = box.run_code("x = 1")
     context, job = box.create_context(id="mine"), box.start_process("sleep 600", id="job")
     terminal = box.create_terminal(id="screen")
+    live = box.start_code("2", id="run")
+    live.wait()
     box.stop()
     assert (box.status, names()[box.name]) == ("stopped", "stopped")
     assert box.exec("cat kept.txt; echo $A").stdout == "kept1\n"
@@ -68,6 +70,8 @@ def test_files_and_env_survive_a_stop_and_state_does_not(box: Sandbox) -> None:
         lambda: box.process("job"),
         terminal.refresh,
         lambda: box.terminal("screen"),
+        lambda: box.execution(live.id),
+        lambda: box.execution(lines.id),
     ]
     assert {refused(call).code for call in lost} == {ErrorCode.LOST}
     assert refused(lambda: box.context("never")).code is ErrorCode.NOT_FOUND

@@ -31,7 +31,7 @@ def note_answer(memo: Memo, answer: object) -> None:
 def as_lost(memo: Memo, problem: SandcellError) -> SandcellError:
     """Return LOST for a NOT_FOUND whose details name, by kind and id, what an earlier start had; another error as it is."""
     match problem.details:
-        case {"kind": "context" | "session" | "process" | "terminal" as kind, "id": str(name)} if (
+        case {"kind": "context" | "session" | "process" | "terminal" | "run" as kind, "id": str(name)} if (
             problem.code is ErrorCode.NOT_FOUND and memo.is_lost(kind, name)
         ):
             return error(

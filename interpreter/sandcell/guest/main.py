@@ -18,7 +18,7 @@ from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from sandcell.activity import Activity
+from sandcell.activity import Activity, Deed
 from sandcell.config import Config
 from sandcell.context import Contexts, Executions
 from sandcell.fork_server import ServerPlan
@@ -246,6 +246,11 @@ async def _open_code(
         masks=rooms.masks,
     )
     contexts = await held.enter_async_context(contexts)
+
+    def note_run(deed: Deed) -> None:
+        memo.note_made("run", deed.id)
+        rooms.activity(deed)
+
     executions = Executions(
         contexts,
         config=config,
@@ -254,7 +259,7 @@ async def _open_code(
         default_timeout=boot.default_timeout,
         tools=rooms.tools,
         result_files=ResultFiles(f"{boot.scratch_dir}/results", rooms.files),
-        on_begin=rooms.activity,
+        on_begin=note_run,
         masks=rooms.masks,
     )
     held.callback(executions.close)
