@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # of `typing`, whose import would take most of the time of this one
 if TYPE_CHECKING:
+    from typing import Any
+
     from sandcell.client.aio.context import AsyncContext
     from sandcell.client.aio.execution import AsyncExecution
     from sandcell.client.aio.process import AsyncProcess

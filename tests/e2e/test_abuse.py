@@ -12,7 +12,7 @@ import pytest
 from tests.e2e.conftest import GuestProcess
 
 from sandcell import ErrorCode, Sandbox, SandcellError
-from sandcell.cli.main import main
+from sandcell.cli.verbs import main
 from sandcell.client.host import the_host
 from sandcell_container.registry import Registry
 

@@ -18,7 +18,7 @@ import pytest
 from tests.e2e.conftest import GuestProcess, Place
 
 from sandcell import ErrorCode, Sandbox, SandcellError
-from sandcell.cli.main import main
+from sandcell.cli.verbs import main
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
-from sandcell.cli import code, command, doctor, jobs, main, options, output
+from sandcell.cli import code, command, doctor, jobs, options, output, verbs
 from sandcell.cli.progress import Progress
 from sandcell.results import ExecutionError, RunResult
 from sandcell_container.end import Cause, CommandEnd, End
@@ -85,7 +87,7 @@ def test_an_error_of_ours_is_one_line_and_125(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setenv("SANDCELL_STATE_DIR", str(tmp_path))
-    assert main.main(["run", str(tmp_path / "nothing.py")]) == options.OWN_FAILURE
+    assert verbs.main(["run", str(tmp_path / "nothing.py")]) == options.OWN_FAILURE
     said = capsys.readouterr().err
     assert said.startswith("sandcell: FILE_NOT_FOUND: ")
     assert said.count("\n") == 1
@@ -125,6 +127,29 @@ def test_what_follows_a_file_or_code_are_its_arguments(capsys: pytest.CaptureFix
         options.parse(["run", "--json"])
     assert ended.value.code == options.OWN_FAILURE
     assert "one of FILE and -c" in capsys.readouterr().err
+
+
+INTERRUPTED_AT = """
+import signal, sys
+class Hook:
+    def find_spec(self, name, *_):
+        if name == late:
+            signal.raise_signal(signal.SIGINT)
+late = sys.argv.pop(1)
+sys.meta_path.insert(0, Hook())
+from sandcell.cli.main import run
+run()
+"""
+
+
+@pytest.mark.parametrize(
+    "late",
+    ["sandcell.cli.verbs", "argparse", "sandcell.cli.options", "sandcell.cli.command", "sandcell.config"],
+)
+def test_an_interrupt_while_it_still_imports_is_no_traceback(late: str) -> None:
+    argv = [sys.executable, "-c", INTERRUPTED_AT, late, "exec", "true"]
+    done = subprocess.run(argv, capture_output=True, timeout=50, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 
 
 # --- exit codes

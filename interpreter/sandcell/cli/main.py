@@ -1,84 +1,41 @@
-"""Chooses the verb, and turns what was raised into one line and an exit code.
-
-A verb is imported when it is called: `sandcell --help` loads no client, no server, no Jupyter.
-"""
+"""The console script. What takes time to import is imported when ^C is heeded already: it is never a traceback."""
 
 from __future__ import annotations
 
-import importlib
-import logging
 import os
+import signal
 import sys
-from contextlib import suppress
-from typing import TYPE_CHECKING
 
-from sandcell.cli.options import OWN_FAILURE, parse
-from sandcell.cli.output import Unwritten
-from sandcell.cli.signals import end_on_signals
-from sandcell_container.errors import ErrorCode, SandcellError, error
-
+TYPE_CHECKING = False  # of `typing`, which would take longer to import than all of this
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Sequence
+    from typing import NoReturn
 
-    from sandcell.config import Config
+__all__ = ["run"]
 
-__all__ = ["main", "run"]
-
-_log = logging.getLogger(__name__)
-
-_VERBS = {
-    "run": "sandcell.cli.code:run_source",
-    "diff": "sandcell.cli.diff:show_changes",
-    "exec": "sandcell.cli.command:run_command",
-    "start": "sandcell.cli.jobs:start_process",
-    "logs": "sandcell.cli.jobs:show_logs",
-    "follow": "sandcell.cli.jobs:follow_process",
-    "kill": "sandcell.cli.jobs:end_processes",
-    "shell": "sandcell.cli.shell:run_shell",
-    "cp": "sandcell.cli.files:copy_files",
-    "ls": "sandcell.cli.files:list_files",
-    "cat": "sandcell.cli.files:show_files",
-    "edit": "sandcell.cli.files:edit_file",
-    "open": "sandcell.cli.open:open_port",
-    "top": "sandcell.cli.top:list_processes",
-    "ps": "sandcell.cli.sandboxes:list_sandboxes",
-    "stop": "sandcell.cli.sandboxes:stop_sandboxes",
-    "rm": "sandcell.cli.sandboxes:remove_sandboxes",
-    "snapshots": "sandcell.cli.sandboxes:list_snapshots",
-    "prune": "sandcell.cli.sandboxes:prune_sandboxes",
-    "image": "sandcell.cli.image:build_image",
-    "kernel": "sandcell.cli.kernel:install_kernel",
-    "doctor": "sandcell.cli.doctor:examine",
-}
 _INTERRUPTED = 130
-_NO_READER = 141  # as a program that SIGPIPE ended
 
 
-def run() -> None:
-    """Be the console script."""
+def run() -> NoReturn:
+    """Be the command: do what the arguments of this process say, and end it with the exit code."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else whoever started it wants none
+        signal.signal(signal.SIGINT, _leave)
+    from sandcell.cli.signals import end_on_signals
+    from sandcell.cli.verbs import main
+
     _open_closed_streams()
     end_on_signals()
-    sys.exit(main(sys.argv[1:]))
-
-
-def main(argv: Sequence[str]) -> int:
-    """Do what `argv` says and return the exit code."""
-    options = parse(argv)
     try:
-        _check_stdout()
-        return _verb(options.verb)(options, _configure())
-    except SandcellError as problem:
-        return _tell(problem)
-    except Unwritten as problem:
-        _give_up_stdout()
-        what = f"cannot write the output: {problem.strerror}"
-        return _tell(error(ErrorCode.NO_SPACE, what, hint="make room, or send it elsewhere"))
+        if signal.getsignal(signal.SIGINT) is _leave:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        code = main(sys.argv[1:])
     except KeyboardInterrupt:
-        return _INTERRUPTED
-    except BrokenPipeError:
-        _give_up_stdout()
-        return _NO_READER
+        code = _INTERRUPTED
+    sys.exit(code)
+
+
+def _leave(_number: int, _frame: object) -> NoReturn:
+    """Nothing has been begun, and an exception could be lost in an import."""
+    os._exit(_INTERRUPTED)
 
 
 def _open_closed_streams() -> None:
@@ -87,35 +44,3 @@ def _open_closed_streams() -> None:
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115  # for the life of the process
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # likewise
-
-
-def _check_stdout() -> None:
-    if sys.stdout is None:
-        what = "standard output is closed"
-        raise error(ErrorCode.INVALID_ARGUMENT, what, hint="send what is not wanted to /dev/null")
-
-
-def _tell(problem: SandcellError) -> int:
-    _log.debug("details: %s", problem.details, exc_info=problem)
-    with suppress(OSError):  # standard error is full as well: the exit code is all that can be told
-        print(f"sandcell: {problem}", file=sys.stderr, flush=True)
-    return OWN_FAILURE
-
-
-def _give_up_stdout() -> None:
-    """The interpreter flushes standard output once more at its end, and would complain."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _verb(name: str) -> Callable[[argparse.Namespace, Config], int]:
-    module, _, function = _VERBS[name].partition(":")
-    found: Callable[[argparse.Namespace, Config], int] = getattr(importlib.import_module(module), function)
-    return found
-
-
-def _configure() -> Config:
-    from sandcell.config import Config
-
-    config = Config.from_environ()
-    logging.basicConfig(level=config.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
-    return config
