@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 __all__ = ["Birth", "Heritage", "Newborn"]
 
 
+_SERVER, _KERNEL = b"\0fork-server\0", b"\0interpreter\0"
+
+
 class Birth(TypedDict):
     """What is told first. `connection` and `settings` as `launch.py` takes them."""
 
@@ -99,6 +102,7 @@ class Newborn:
         """Be an ordinary process of the user, with nothing of the parent's."""
         if self._heritage.privileged:
             rights.drop_all()
+        _take_name()
         os.setsid()
         null = os.open(os.devnull, os.O_RDWR)
         for number, descriptor in enumerate((null, null, self._errors)):
@@ -147,6 +151,24 @@ class Newborn:
         if changed := surroundings.changes({**self._path, **self._profile}, seen):
             raise _Stale("files", changed)
         adapt_libraries()
+
+
+def _take_name() -> None:
+    """Be an interpreter, and no fork server, in lists of processes: a fork has the command line of its parent.
+
+    Source: proc(5), arg_end of /proc/self/stat. Both words have the same length: there is no more room.
+    """
+    try:
+        with open("/proc/self/cmdline", "rb") as line:
+            if not line.read().endswith(_SERVER):
+                return
+        with open("/proc/self/stat", "rb") as stat:
+            end = int(stat.read().rpartition(b")")[2].split()[46])
+        with open("/proc/self/mem", "r+b", buffering=0) as memory:
+            memory.seek(end - len(_SERVER))
+            memory.write(_KERNEL)
+    except OSError:
+        pass  # a kernel that forbids it: only the name is wrong
 
 
 class _Talk:

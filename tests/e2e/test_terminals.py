@@ -229,6 +229,8 @@ def test_top_tells_whose_processes_there_are(engine: str) -> None:
         assert (owners[f"sh -c {waiting}"], owners["cat"]) == ("trm", "trm")
         assert {each.owner for each in found} == {"python", "other", "trm"}
         assert len(found) == 5
+        assert sorted(each.owner for each in found if "launch.py" in each.command) == ["other", "python"]
+        assert not [each for each in found if "fork-server" in each.command]
         for each in found:
             assert each.memory > 0 and each.cpu >= 0 and abs(each.started - time.time()) < 600 and each.user
         terminal.delete()
