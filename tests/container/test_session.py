@@ -394,6 +394,12 @@ async def test_user_functions_and_aliases_do_not_stand_in_between(session: Sessi
     assert (await run(session, "echo alive; printf")).out == b"alive\nmine\n"
 
 
+async def test_few_open_files_are_no_end_of_a_session(session: Session) -> None:
+    assert (await run(session, "ulimit -n 64; echo set")).out == b"set\n"
+    done = await run(session, "ulimit -n; echo to stderr >&2")
+    assert (done.out, done.err, done.end.end.state) == (b"64\n", b"to stderr\n", "kept")
+
+
 async def test_nothing_is_left_open(place: Place) -> None:
     before = len(os.listdir("/proc/self/fd"))
     async with open_sessions(place) as sessions:

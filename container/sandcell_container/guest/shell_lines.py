@@ -70,7 +70,8 @@ INTERRUPTED = 130
 
 # Bash would heed the user's prompts, and what is to run before one, for each line of ours: they are there while a command
 # runs, and hidden on its line, or behind it where bash has dropped that one and with it the status.
-FIRST_LINES = rb"""exec 251>&1 252>&2 >/dev/null 2>&1; PS0= PS1= PS2=; unset PROMPT_COMMAND; set +H +o history
+# 61 and 62: above what bash takes for itself, and below the least `ulimit -n` that is of use.
+FIRST_LINES = rb"""exec 61>&1 62>&2 >/dev/null 2>&1; PS0= PS1= PS2=; unset PROMPT_COMMAND; set +H +o history
 __sandcell_hide() {
 __sandcell_ps=":;${PS0+${PS0@A};}${PS1+${PS1@A};}${PS2+${PS2@A};}${PROMPT_COMMAND[@]+${PROMPT_COMMAND[@]@A}}"
 \builtin unset -v PROMPT_COMMAND || \builtin :; PS0= PS1= PS2=; }
@@ -94,7 +95,7 @@ _SHOW = rb"""\builtin eval "${__sandcell_ps-}" || \builtin :; __sandcell_ps=; ""
 _RUNNING = (
     rb"""\builtin [ "$__sandcell_refused" ] || \builtin . /dev/fd/9 9<<<'"""
     rb"""{ __sandcell_idle=; \exec 9<&-; } 2>/dev/null; %(last)s\builtin eval -- "$__sandcell_code"' """
-    rb"""<"$__sandcell_in" >&251 2>&252 251>&- 252>&-; __sandcell_status=$?; __sandcell_hide"""
+    rb"""<"$__sandcell_in" >&61 2>&62 61>&- 62>&-; __sandcell_status=$?; __sandcell_hide"""
 )
 # The status of the command before has to be in $?, but neither `set -e` nor an ERR trap may act on it again: `||`.
 _LAST = rb"""__sandcell_last() { \builtin return %d; }; { __sandcell_last; } 2>/dev/null || """
