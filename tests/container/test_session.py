@@ -394,6 +394,21 @@ async def test_user_functions_and_aliases_do_not_stand_in_between(session: Sessi
     assert (await run(session, "echo alive; printf")).out == b"alive\nmine\n"
 
 
+@pytest.mark.parametrize("names", ["builtin", "builtin command", "builtin eval printf read cd"])
+async def test_functions_named_as_what_our_lines_need_stay_the_users(session: Session, names: str) -> None:
+    assert (
+        await run(session, f'for f in {names}; do . /dev/stdin <<<"$f() {{ echo my $f; }}"; done')
+    ).code == 0
+    for status in (0, 3):
+        done = await run(session, f"echo $?; for f in {names}; do $f; done; (exit 3)\n")
+        assert done.out.decode().splitlines() == [str(status), *(f"my {name}" for name in names.split())]
+        assert (done.code, done.err) == (3, b"")
+    assert b"line 3" in (await run(session, "# 1\n# 2\n)")).err
+    assert (await run(session, "true", env={"A": "1"}, cwd="/")).code == 0
+    assert (await run(session, f"unset -f {names}; cd /; pwd")).out == b"/\n"
+    assert (await run(session, "declare -F builtin command eval")).out == b""
+
+
 async def test_few_open_files_are_no_end_of_a_session(session: Session) -> None:
     assert (await run(session, "ulimit -n 64; echo set")).out == b"set\n"
     done = await run(session, "ulimit -n; echo to stderr >&2")

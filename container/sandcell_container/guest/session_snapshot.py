@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from sandcell_container.errors import ErrorCode, error
+from sandcell_container.guest.shell_lines import OUR_FUNCTIONS
 from sandcell_container.ids import new_id
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ _PARTS = (
     rb"""\builtin declare -p""",
     rb"""\builtin alias -p""",
     rb"""\builtin umask -p""",
-    rb"""\builtin printf '%s\n' 'unset -v "${!__sandcell_@}"; unset -f __sandcell_last __sandcell_hide __sandcell_late'""",
+    rb"""\builtin printf '%%s\n' 'unset -v "${!__sandcell_@}"; unset -f %s'""" % b" ".join(OUR_FUNCTIONS),
     rb"""\builtin set +o""",  # last: `set -e` and `set -u` are for the command
 )
 _END = b"# end of the snapshot\n"
@@ -52,8 +53,8 @@ _WRITE = (
 """
 )
 # Some of what bash says cannot be said again, as of variables that are always read-only: that is nobody's business.
-_BEFORE = b"unset -v BASH_ENV PATH; exec 253>&2 2>/dev/null\n"
-_AFTER = b"exec 2>&253 253>&- %d<&-\n" % DESCRIPTOR
+_BEFORE = b"unset -v BASH_ENV PATH; exec 63>&2 2>/dev/null\n"
+_AFTER = b"exec 2>&63 63>&- %d<&-\n" % DESCRIPTOR
 _EXEC = r'\builtin exec -- "$@"'
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FIRST_LINES",
     "INTERRUPTED",
+    "OUR_FUNCTIONS",
     "Answer",
     "Begun",
     "Dropped",
@@ -69,21 +70,32 @@ INTERRUPTED = 130
 # --- lines
 
 # Bash would heed the user's prompts, and what is to run before one, for each line of ours: they are there while a command
-# runs, and hidden on its line, or behind it where bash has dropped that one and with it the status.
+# runs, and hidden on its line, or behind it where bash has dropped that one and with it the status. So are functions of the
+# user's named as the two words by which our lines find bash's own commands; they come back in front of the command's text.
 # 61 and 62: above what bash takes for itself, and below the least `ulimit -n` that is of use.
 FIRST_LINES = rb"""exec 61>&1 62>&2 >/dev/null 2>&1; PS0= PS1= PS2=; unset PROMPT_COMMAND; set +H +o history
+__sandcell_own= __sandcell_functions=
 __sandcell_hide() {
+if \declare -F builtin || \declare -F command; then
+__sandcell_functions=$(\declare -f builtin command) || [[ x ]]
+\unset -f builtin command
+__sandcell_own='{ __sandcell_restore "$?"; } 2>/dev/null; '; fi
 __sandcell_ps=":;${PS0+${PS0@A};}${PS1+${PS1@A};}${PS2+${PS2@A};}${PROMPT_COMMAND[@]+${PROMPT_COMMAND[@]@A}}"
 \builtin unset -v PROMPT_COMMAND || \builtin :; PS0= PS1= PS2=; }
-__sandcell_late() { \builtin [ "${__sandcell_ps-}" ] || { __sandcell_status=$__sandcell_last; __sandcell_hide; }; }
+__sandcell_restore() { __sandcell_own=; \builtin eval "$__sandcell_functions"; \return "$1"; }
+__sandcell_late() { [[ ${__sandcell_ps-} ]] || { __sandcell_status=$__sandcell_last; __sandcell_hide; }; }
+__sandcell_renew() { __sandcell_status=130 __sandcell_idle=1 __sandcell_refused= __sandcell_in=/dev/null; }
 """
+
+OUR_FUNCTIONS = (b"__sandcell_last", *re.findall(rb"^(__sandcell_\w+)\(\)", FIRST_LINES, re.MULTILINE))
+"""What a session has of ours among the user's functions."""
 
 # An order stands between the two lines of a here-document. Where SIGINT has made bash drop the line that was to read it,
 # bash takes the order for lines, and so for a here-document of `:`.
 _READING = (
     rb"""\builtin printf '< %(number)d\0' >&0; IFS= \builtin read -r __sandcell_value; """
     rb"""\builtin printf ': %(number)d %%s\0' "$__sandcell_value" >&0; """
-    rb"""__sandcell_status=130 __sandcell_idle=1 __sandcell_refused= __sandcell_in=/dev/null; """
+    rb"""__sandcell_renew; """
     rb"""IFS= \builtin read -r -d '' __sandcell_plan; \builtin eval "$__sandcell_plan"; """
     rb"""IFS= \builtin read -r -d '' __sandcell_code; """
     rb"""IFS= \builtin read -r __sandcell_value; IFS= \builtin read -r __sandcell_value; """
@@ -94,7 +106,7 @@ _SHOW = rb"""\builtin eval "${__sandcell_ps-}" || \builtin :; __sandcell_ps=; ""
 # `{ exec; } 2>`: not traced. One line, so that the numbers of a command's lines are its own.
 _RUNNING = (
     rb"""\builtin [ "$__sandcell_refused" ] || \builtin . /dev/fd/9 9<<<'"""
-    rb"""{ __sandcell_idle=; \exec 9<&-; } 2>/dev/null; %(last)s\builtin eval -- "$__sandcell_code"' """
+    rb"""{ __sandcell_idle=; \exec 9<&-; } 2>/dev/null; %(last)s\builtin eval -- "$__sandcell_own$__sandcell_code"' """
     rb"""<"$__sandcell_in" >&61 2>&62 61>&- 62>&-; __sandcell_status=$?; __sandcell_hide"""
 )
 # The status of the command before has to be in $?, but neither `set -e` nor an ERR trap may act on it again: `||`.
