@@ -11,7 +11,7 @@ from sandcell_container.errors import ErrorCode, error
 
 __all__ = ["Prefix", "check_id", "new_id"]
 
-Prefix = Literal["ctx", "ses", "prc", "trm", "run", "frt", "sbx", "exe", "cal", "cli", "wch"]
+Prefix = Literal["ctx", "ses", "prc", "trm", "run", "frt", "sbx", "exe", "cal", "cli", "wch", "git"]
 
 _ID = re.compile(r"[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?", re.ASCII)
 

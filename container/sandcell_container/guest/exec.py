@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
@@ -28,15 +28,31 @@ if TYPE_CHECKING:
     from sandcell_container.guest.masks import Masks
     from sandcell_container.guest.spawn import Job, JobExit, Spawner
     from sandcell_container.guest.spill import SpillStore
-    from sandcell_container.guest.stdin_pipe import StdinPipe
 
-__all__ = ["Exec", "start_exec"]
+__all__ = ["Exec", "Input", "start_exec"]
 
 _STREAM_LIMITS = JournalLimits(memory=2**22, head=2**20)
 _BEHIND = 2**20  # bytes that a follower of a stream may be behind before the command has to wait for it
 _BOOKKEEPING = 2**16
 
 _OwnCause = Literal["timeout", "killed"]
+
+
+class Input(Protocol):
+    """What stands as the standard input of a command."""
+
+    @property
+    def read_end(self) -> int:
+        """The descriptor that the command gets."""
+        ...
+
+    def close_read_end(self) -> None:
+        """The command has it now, or there is none. Twice is fine."""
+        ...
+
+    def close(self) -> None:
+        """The command has ended. Twice is fine."""
+        ...
 
 
 async def start_exec(
@@ -47,7 +63,7 @@ async def start_exec(
     epoch: str,
     cwd: str,
     env: Mapping[str, str],
-    stdin: StdinPipe | None,
+    stdin: Input | None,
     timeout: float | None,
     max_output: int | None,
     stream: bool,
@@ -103,7 +119,7 @@ class Exec:
         journal: Journal,
         outputs: tuple[_Output, _Output],
         *,
-        stdin: StdinPipe | None,
+        stdin: Input | None,
         stream: bool,
         kill_grace: float,
     ) -> None:

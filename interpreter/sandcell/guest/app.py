@@ -42,6 +42,7 @@ from sandcell.guest.file_handlers import (
 )
 from sandcell.guest.files import FileHandler
 from sandcell.guest.front_handlers import FrontChannels, FrontHandler, FrontsHandler
+from sandcell.guest.git_handler import GitHandler
 from sandcell.guest.openapi import OpenApiHandler
 from sandcell.guest.port_handlers import (
     PortConnectHandler,
@@ -143,6 +144,7 @@ ROUTES: tuple[Route, ...] = (
     (f"/v1/terminals/{_ID}/io", TerminalIo),
     (f"/v1/terminals/{_ID}/resize", TerminalResizeHandler),
     (f"/v1/terminals/{_ID}/wait", TerminalWaitHandler),
+    (f"/v1/git/{_ID}", GitHandler),
     ("/v1/ports", PortsHandler),
     (f"/v1/ports/{_ID}", PortHandler),
     (f"/v1/ports/{_ID}/connect", PortConnectHandler),

@@ -8,10 +8,11 @@ from typing import Any
 
 import msgspec
 
-from sandcell import api
+from sandcell import api, git_bodies
 from sandcell.guest.request import ApiHandler
 from sandcell_container.end import End
 from sandcell_container.file_info import FileInfo, FilePage, SearchResult, TransferReport
+from sandcell_container.git_info import GitBranch, GitCommit, GitDiff, GitHead, GitStatus
 from sandcell_container.usage import Stats
 
 __all__ = ["OPERATIONS", "OpenApiHandler", "Operation", "make_document"]
@@ -196,6 +197,25 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation("post", "/v1/sessions/{id}/restart", "Start its shell anew.", api.SessionInfo),
     Operation("post", "/v1/sessions/{id}/interrupt", "Interrupt the command that runs.", api.SessionInfo),
+    Operation(
+        "post",
+        "/v1/git/{id}",
+        "Clone, status, diff, add, commit, push, pull, branches or checkout; with `progress` as a stream.",
+        OneOf((GitHead, GitStatus, GitDiff, GitCommit, list[GitBranch])),
+        OneOf(
+            (
+                git_bodies.CloneRepository,
+                git_bodies.GitPath,
+                git_bodies.ShowDiff,
+                git_bodies.AddFiles,
+                git_bodies.CommitStaged,
+                git_bodies.PushBranch,
+                git_bodies.PullBranch,
+                git_bodies.CheckOut,
+            )
+        ),
+        query=("session", "progress"),
+    ),
     Operation("get", "/v1/ports", "The exposed ports, and whether something listens.", list[api.ExposedPort]),
     Operation("post", "/v1/ports", "Expose a port.", api.ExposedPort, api.ExposePort, 201),
     Operation("delete", "/v1/ports/{id}", "Expose it no more."),

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from sandcell.client.aio.files import AsyncFiles
+    from sandcell.client.aio.git import AsyncGit
     from sandcell.client.aio.hold import AsyncHold
     from sandcell.client.aio.ports import AsyncPorts
     from sandcell.client.aio.transport import AsyncTransport
@@ -74,6 +75,13 @@ class AsyncSandbox(AsyncHeld, AsyncEnvironment, AsyncProcesses, AsyncSessions, A
         from sandcell.client.aio.files import AsyncFiles
 
         return AsyncFiles(self._transport)
+
+    @cached_property
+    def git(self) -> AsyncGit:
+        """Git in it, run as the user of user code."""
+        from sandcell.client.aio.git import AsyncGit
+
+        return AsyncGit(self._transport)
 
     @cached_property
     def ports(self) -> AsyncPorts:

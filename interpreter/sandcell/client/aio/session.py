@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sandcell.api import SessionExec
     from sandcell.client.aio.files import AsyncFiles
     from sandcell.client.aio.follow import Followed
+    from sandcell.client.aio.git import AsyncGit
     from sandcell.client.aio.transport import AsyncTransport
     from sandcell.client.options import NotGiven
     from sandcell.command import ExecResult, StreamName
@@ -41,7 +42,7 @@ _START_PATIENCE_S = 60.0  # what it may take to end a shell and to start another
 class AsyncSession:
     """One shell. Its folder, variables, functions, aliases, options, traps and jobs stay from command to command.
 
-    `files` are the sandbox's; a relative path counts from the session's folder. Every method may raise NOT_FOUND: the
+    `files` and `git` are the sandbox's; a relative path counts from the session's folder. Every method may raise NOT_FOUND: the
     session was deleted.
     """
 
@@ -56,6 +57,13 @@ class AsyncSession:
         from sandcell.client.aio.files import AsyncFiles
 
         return AsyncFiles(self._transport, session=self.id)
+
+    @cached_property
+    def git(self) -> AsyncGit:
+        """Git in the sandbox, from the session's folder; its variables are not git's."""
+        from sandcell.client.aio.git import AsyncGit
+
+        return AsyncGit(self._transport, session=self.id)
 
     @property
     def id(self) -> str:

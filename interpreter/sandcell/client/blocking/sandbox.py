@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from sandcell.client.blocking.files import Files
+    from sandcell.client.blocking.git import Git
     from sandcell.client.blocking.hold import Hold
     from sandcell.client.blocking.ports import Ports
     from sandcell.client.blocking.transport import Transport
@@ -75,6 +76,13 @@ class Sandbox(Held, Environment, Processes, Sessions, Terminals):
         from sandcell.client.blocking.files import Files
 
         return Files(self._transport)
+
+    @cached_property
+    def git(self) -> Git:
+        """Git in it, run as the user of user code."""
+        from sandcell.client.blocking.git import Git
+
+        return Git(self._transport)
 
     @cached_property
     def ports(self) -> Ports:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from sandcell.api import SessionExec
     from sandcell.client.blocking.files import Files
     from sandcell.client.blocking.follow import Followed
+    from sandcell.client.blocking.git import Git
     from sandcell.client.blocking.transport import Transport
     from sandcell.client.options import NotGiven
     from sandcell.command import ExecResult, StreamName
@@ -42,7 +43,7 @@ _START_PATIENCE_S = 60.0  # what it may take to end a shell and to start another
 class Session:
     """One shell. Its folder, variables, functions, aliases, options, traps and jobs stay from command to command.
 
-    `files` are the sandbox's; a relative path counts from the session's folder. Every method may raise NOT_FOUND: the
+    `files` and `git` are the sandbox's; a relative path counts from the session's folder. Every method may raise NOT_FOUND: the
     session was deleted.
     """
 
@@ -57,6 +58,13 @@ class Session:
         from sandcell.client.blocking.files import Files
 
         return Files(self._transport, session=self.id)
+
+    @cached_property
+    def git(self) -> Git:
+        """Git in the sandbox, from the session's folder; its variables are not git's."""
+        from sandcell.client.blocking.git import Git
+
+        return Git(self._transport, session=self.id)
 
     @property
     def id(self) -> str:
