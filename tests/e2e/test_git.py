@@ -195,9 +195,17 @@ git config core.askPass /tmp/spy
 git config http.proxy http://127.0.0.1:1
 git config core.sshCommand /tmp/spy
 """)
-    head = served.git.push("hostile", host=served.host, **LOGIN)
+    url = f"{served.http}/private/one.git"
+    for name, value in (
+        (f"credential.{url}.helper", "/tmp/spy"),
+        (f"http.{url}.proxy", "http://127.0.0.1:1"),
+        ("remote.origin.vcs", "spy"),
+        ("remote.origin.proxy", "http://127.0.0.1:1"),
+    ):
+        served.sandbox.exec(["git", "-C", "hostile", "config", name, value], check=True)
+    head = served.git.push("hostile", host=served.host, timeout=30, **LOGIN)
     assert head.branch == "main"
-    served.git.pull("hostile", host=served.host, **LOGIN)
+    served.git.pull("hostile", host=served.host, timeout=30, **LOGIN)
     spied = served.sandbox.exec(["cat", "/tmp/spied"]).stdout
     assert PASSWORD not in spied
     assert "pre-push" not in spied
@@ -292,6 +300,21 @@ def test_a_git_that_takes_too_long_is_ended(served: Served) -> None:
         served.git.clone(f"{served.http}/slow/one.git", path="slow", timeout=1)
     assert not [each for each in served.sandbox.top() if "slow" in each.command]
     assert not served.sandbox.files.exists("slow")
+
+
+def test_a_call_that_is_given_up_ends_its_git(served: Served) -> None:
+    class GivenUp(Exception):
+        pass
+
+    def give_up(_: str) -> None:
+        raise GivenUp
+
+    with pytest.raises(GivenUp):
+        served.git.clone(f"{served.http}/slow/one.git", path="given_up", on_progress=give_up)
+    for each in served.sandbox.top():
+        if "given_up" in each.command:
+            served.sandbox.exec(["tail", f"--pid={each.pid}", "-f", "/dev/null"], timeout=30, check=True)
+    assert not served.sandbox.files.exists("given_up")
 
 
 @pytest.mark.parametrize(

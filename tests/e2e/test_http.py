@@ -208,3 +208,22 @@ def test_news_tell_of_the_end_before_it_comes() -> None:
     assert [each["status"] for each in said] == ["running", "stopping"]
     assert said[-1]["reason"] == "SIGTERM"
     assert not folder.exists()
+
+
+def test_git_answers_with_json_or_with_a_journal(http: Http, sandbox: Sandbox) -> None:
+    sandbox.exec("git init -q -b main here && touch here/new && git init -q --bare there.git", check=True)
+    assert http.ask("POST", "/v1/git/status", {"path": "here"})["untracked"] == ["new"]
+    answer = http.open("POST", "/v1/git/status", {"path": "/tmp"})
+    assert (answer.status, json.loads(answer.read())["error"]["details"]["reason"]) == (502, "repository")
+    assert http.ask("POST", "/v1/git/bisect", {})["error"]["code"] == "NOT_FOUND"
+    for wrong in (
+        {"url": "/workspace/there.git", "depth": 0},
+        {"url": "/workspace/there.git", "brnach": "x"},
+        {},
+    ):
+        assert http.ask("POST", "/v1/git/clone", wrong)["error"]["code"] == "INVALID_ARGUMENT"
+    clone = {"url": "/workspace/there.git", "path": "cloned"}
+    for last in (Kind.ENDED, Kind.ERROR):  # the second finds the folder taken
+        entries = list(FrameDecoder().feed(http.open("POST", "/v1/git/clone?progress=true", clone).read()))
+        assert entries[0].kind == Kind.STDERR or last is Kind.ERROR
+        assert entries[-1].kind == last
