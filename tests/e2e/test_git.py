@@ -251,6 +251,24 @@ def test_work_goes_round_from_status_to_push_and_pull(served: Served) -> None:
     session.delete()
 
 
+def test_settings_of_the_user_change_no_answer(served: Served) -> None:
+    served.git.clone(f"{served.http}/open/one.git", path="settings")
+    for name, value in (
+        ("color.ui", "always"),
+        ("diff.noprefix", "true"),
+        ("diff.external", "false"),
+        ("status.showUntrackedFiles", "no"),
+        ("merge.ff", "only"),
+        ("push.default", "nothing"),
+        ("alias.status", "!false"),
+    ):
+        served.sandbox.exec(["git", "-C", "settings", "config", name, value], check=True)
+    served.sh("echo more >> settings/a.txt; touch settings/new")
+    assert "diff --git a/a.txt b/a.txt" in served.git.diff("settings").text
+    assert served.git.status("settings").untracked == ["new"]
+    assert served.git.push("settings").branch == "main"
+
+
 def test_branches_that_went_apart_are_told_and_a_conflict_is_left_to_resolve(served: Served) -> None:
     git = served.git
     for folder in ("left", "right"):

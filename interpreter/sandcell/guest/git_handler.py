@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GitHandler"]
 
-_LIMITS = JournalLimits(memory=2**24)  # an answer has 8 MiB, which in JSON are more
+_LIMITS = JournalLimits(memory=2**26)  # an answer has 8 MiB, which in JSON are at most six times as many
 _CLONE = "clone"
 
 

@@ -11,7 +11,7 @@ import asyncio
 import base64
 import os
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -42,8 +42,8 @@ class Credentials:
     """Who to be at `url`, and nowhere else."""
 
     url: RemoteUrl
-    username: str
-    password: str
+    username: str = field(repr=False)
+    password: str = field(repr=False)
 
     @property
     def secrets(self) -> Mapping[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
@@ -47,8 +47,8 @@ class RemoteUrl:
     scheme: str
     origin: str = ""
     path: str = ""
-    username: str | None = None
-    password: str | None = None
+    username: str | None = field(default=None, repr=False)  # it may be a token
+    password: str | None = field(default=None, repr=False)
 
     @property
     def takes_password(self) -> bool:

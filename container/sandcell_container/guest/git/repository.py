@@ -42,10 +42,21 @@ Author = tuple[str | None, str | None]
 Merge = Literal["merge", "rebase", "ff-only"]
 
 _MERGES: dict[Merge, tuple[str, ...]] = {
-    "merge": ("merge", "--no-edit", "--quiet"),
+    "merge": ("merge", "--ff", "--no-edit", "--quiet"),
     "ff-only": ("merge", "--ff-only", "--quiet"),
     "rebase": ("rebase", "--quiet"),
 }
+
+# Whatever the user has configured.
+_PLAIN_STATUS = (
+    "--porcelain=v2",
+    "--branch",
+    "-z",
+    "--untracked-files=normal",
+    "--renames",
+    "--ignore-submodules=none",
+)
+_PLAIN_DIFF = ("--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/")
 
 
 async def clone(
@@ -95,7 +106,7 @@ class Repository:
         return GitHead(path=self._job.cwd, branch=await self._current(), sha=await self._sha("HEAD"))
 
     async def status(self) -> GitStatus:
-        said = await self._runner.run(self._job, "status", "--porcelain=v2", "--branch", "-z")
+        said = await self._runner.run(self._job, "status", *_PLAIN_STATUS)
         if said.truncated:
             raise error(
                 ErrorCode.TOO_LARGE,
@@ -106,7 +117,7 @@ class Repository:
 
     async def diff(self, *, staged: bool, against: str | None, files: Sequence[str]) -> GitDiff:
         """Return what is not staged yet, or with `staged` what the next commit takes; `against`: since that commit."""
-        options = ("--no-ext-diff", "--no-color") + ("--cached",) * staged
+        options = (*_PLAIN_DIFF, *(("--cached",) if staged else ()))
         since = () if against is None else (check_commit(against, what="against"),)
         said = await self._runner.run(self._job, "diff", *options, *since, "--", *files)
         return GitDiff(text=said.stdout.decode(errors="replace"), truncated=said.truncated)

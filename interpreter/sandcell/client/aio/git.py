@@ -104,7 +104,7 @@ class AsyncGit:
     async def add(
         self, files: str | Sequence[str] = (), *, path: str = ".", **options: Unpack[GitOptions]
     ) -> GitStatus:
-        """Stage `files`, also those that are gone, or all below `path` where none are named; return the status after that."""
+        """Stage `files`, also those that are gone, or all that is different where none are named; return the status after that."""
         body = git_body(AddFiles, options, path=path, files=files_of(files))
         return await self._do("add", body, GitStatus, options)
 

@@ -105,7 +105,7 @@ class Git:
     def add(
         self, files: str | Sequence[str] = (), *, path: str = ".", **options: Unpack[GitOptions]
     ) -> GitStatus:
-        """Stage `files`, also those that are gone, or all below `path` where none are named; return the status after that."""
+        """Stage `files`, also those that are gone, or all that is different where none are named; return the status after that."""
         body = git_body(AddFiles, options, path=path, files=files_of(files))
         return self._do("add", body, GitStatus, options)
 
