@@ -30,7 +30,7 @@ from sandcell_container.guest.masks import masks_of
         ("git@github.com:org/repo.git", "ssh://github.com", "repo"),
         ("git://localhost/r", "git://localhost", "r"),
         ("file:///workspace/r/.git", "", "r"),
-        ("/workspace/r.git", "", "r"),
+        ("/workspace/a b/r.git", "", "r"),
     ],
 )
 def test_urls_that_git_may_fetch_from(url: str, origin: str, folder: str) -> None:
@@ -56,6 +56,8 @@ def test_urls_that_git_may_fetch_from(url: str, origin: str, folder: str) -> Non
         "https://h:x/r",
         "https://h/r\n",
         "https://h/a b",
+        "https://h/a\u00a0b",
+        "/a\nb",
         "https://h/-r",
         "ssh://-oProxyCommand=id/r",
         "ssh://user:word@h/r",
@@ -81,6 +83,9 @@ def test_credentials_leave_the_url() -> None:
     made = make_credentials(found, None, None)
     assert made is not None
     assert (made.username, made.password) == ("ada", "a@b")
+    half = make_credentials(parse_url("https://ada@h.example/r"), None, "word")
+    assert half is not None
+    assert (half.username, half.password) == ("ada", "word")
     token = make_credentials(parse_url("https://ghp_token@h.example/r"), None, None)
     assert token is not None
     masks = masks_of(token.secrets)
@@ -104,6 +109,9 @@ def test_a_password_is_given_for_its_host_and_repository_alone() -> None:
     for name, value in (("protocol", "http"), ("host", "h.example:1"), ("host", "g"), ("path", "a/s")):
         assert ours.answer({**asked, name: value}) == b"\n"
     assert ours.answer({}) == b"\n"
+    odd = Credentials(ours.url, "ada", "\udcff")
+    assert odd.secrets
+    assert odd.answer(asked) == b"username=ada\npassword=\xff\n\n"
 
 
 def test_the_environment_holds_no_password_and_nothing_that_turns_git() -> None:

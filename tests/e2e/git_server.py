@@ -1,14 +1,16 @@
 """A server of repositories over HTTP, run inside a sandbox: `git http-backend` behind basic authentication.
 
-`git_server.py ROOT USER PASSWORD` serves the repositories in ROOT on a free port, which it prints: below /open/ to all, below /private/
-to who has the password; /moved/ leads to /private/ of another name of the host, /slow/ never answers. Once a password came it
-looks for it where other processes of the same user could, and writes the places to ROOT/seen.
+`git_server.py ROOT USER PASSWORD [CERTIFICATE]` serves the repositories in ROOT on a free port, which it prints: below /open/ to all,
+below /private/ to who has the password, and of a name without `.git` leads to that with it; /moved/ leads to /private/ of another name of the
+host, /slow/ never answers. Once a password came it looks for it where other processes of the same user could, and writes the
+places to ROOT/seen.
 """
 
 from __future__ import annotations
 
 import base64
 import os
+import ssl
 import subprocess
 import sys
 import threading
@@ -16,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
 
-ROOT, USER, PASSWORD = sys.argv[1:]
+ROOT, USER, PASSWORD, *CERTIFICATE = sys.argv[1:]
 BASIC = "Basic " + base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
 FOR_EVER = threading.Event()
 
@@ -48,6 +50,8 @@ class Handler(BaseHTTPRequestHandler):
         if area == "moved":
             host = self.headers["Host"].replace("127.0.0.1", "localhost")
             self.answer(302, {"Location": f"http://{host}/private/{path}?{url.query}"})
+        elif area == "private" and ".git/" not in path:
+            self.answer(302, {"Location": self.path.replace("/info/", ".git/info/")})
         elif area == "private" and not self.is_let_in():
             self.answer(401, {"WWW-Authenticate": 'Basic realm="git"'})
         else:
@@ -96,5 +100,9 @@ class Handler(BaseHTTPRequestHandler):
 
 if __name__ == "__main__":
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    if CERTIFICATE:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(CERTIFICATE[0])
+        server.socket = context.wrap_socket(server.socket, server_side=True)
     print(f"port {server.server_address[1]}", flush=True)  # noqa: T201 -- the test waits for it
     server.serve_forever()

@@ -172,6 +172,34 @@ def test_a_password_goes_to_no_other_host_or_repository(served: Served) -> None:
     assert served.sandbox.exec(["cat", f"{ROOT}/asked"]).stdout == ""
 
 
+def test_a_server_may_lead_to_the_same_repository_with_its_ending(served: Served) -> None:
+    assert served.git.clone(f"{served.http}/private/one", path="ending", **LOGIN).branch == "main"
+
+
+def test_a_certificate_that_user_code_has_chosen_not_to_check_is_checked(served: Served) -> None:
+    served.sh(
+        "cd /tmp && openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=127.0.0.1"
+        " -keyout key.pem -out cert.pem 2> /dev/null && cat key.pem cert.pem > both.pem"
+    )
+    server = served.sandbox.start_process(
+        ["python3", "/tmp/git_server.py", ROOT, USER, PASSWORD, "/tmp/both.pem"]
+    )
+    port = server.wait_for_log(r"port (\d+)", timeout=30).groups[0]
+    host = f"https://127.0.0.1:{port}"
+    served.git.clone(f"{served.http}/open/one.git", path="tls")
+    for name, value in (
+        ("remote.origin.url", f"{host}/private/one.git"),
+        ("http.sslVerify", "false"),
+        (f"http.{host}/private/one.git.sslVerify", "false"),
+    ):
+        served.sandbox.exec(["git", "-C", "tls", "config", name, value], check=True)
+    served.sh(f"git -C tls ls-remote {host}/open/one.git; rm -f {ROOT}/asked")
+    with refused(ErrorCode.GIT_FAILED, "network"):
+        served.git.push("tls", host=host, **LOGIN)
+    assert not served.sandbox.files.exists(f"{ROOT}/asked")
+    server.kill()
+
+
 def test_no_program_that_the_repository_names_gets_near_a_password(served: Served) -> None:
     served.git.clone(f"{served.http}/private/one.git", path="hostile", **LOGIN)
     served.sh("""

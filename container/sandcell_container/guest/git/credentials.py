@@ -33,6 +33,7 @@ HELPER = (
 )
 
 _LONGEST_QUESTION = 2**14
+_ANY = "surrogateescape"  # a password may be any bytes
 _NOTHING = b"\n"
 _QUESTIONS = 4  # a git asks once, or again where the first request was for another way in
 
@@ -48,9 +49,14 @@ class Credentials:
     @property
     def secrets(self) -> Mapping[str, str]:
         """The forms of it that are masked."""
-        basic = base64.b64encode(f"{self.username}:{self.password}".encode()).decode()
+        basic = base64.b64encode(f"{self.username}:{self.password}".encode(errors=_ANY)).decode()
         shown = self.password or self.username  # a token that stands alone is the secret
-        return {"password": shown, "basic": basic, "quoted": quote(shown, safe=""), "loosely": quote(shown)}
+        return {
+            "password": shown,
+            "basic": basic,
+            "quoted": quote(shown, safe="", errors=_ANY),
+            "loosely": quote(shown, errors=_ANY),
+        }
 
     def answer(self, question: Mapping[str, str]) -> bytes:
         """Return what the helper prints: nothing, where it is asked for another host or repository."""
@@ -60,7 +66,7 @@ class Credentials:
         )
         if not is_ours:
             return _NOTHING
-        return f"username={self.username}\npassword={self.password}\n\n".encode()
+        return f"username={self.username}\npassword={self.password}\n\n".encode(errors=_ANY)
 
 
 def make_credentials(url: RemoteUrl, username: str | None, password: str | None) -> Credentials | None:

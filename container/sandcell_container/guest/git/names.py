@@ -28,6 +28,7 @@ SCHEMES = ("https", "http", "ssh", "git", "file")
 
 _LONGEST_URL = 4096
 _LONGEST_NAME = 250
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 _HELPER = re.compile(r"[A-Za-z0-9+.-]+::")
 _SCP = re.compile(r"(?:([\w.-]+)@)?([A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:]+\]):(?!/?/?-)(.+)", re.ASCII)
@@ -61,19 +62,16 @@ def parse_url(text: str, *, what: str = "url") -> RemoteUrl:
     Raises:
         InvalidRequest (INVALID_ARGUMENT): it is none of these.
     """
-    if (
-        not text
-        or len(text) > _LONGEST_URL
-        or re.search(r"[\x00-\x20\x7f]", text.strip(" "))
-        or text != text.strip()
-    ):
-        raise _refused(what, text, "it is empty, too long, or has blanks or control characters in it")
+    if not text or len(text) > _LONGEST_URL or _CONTROL.search(text):
+        raise _refused(what, text, "it is empty, too long, or has control characters in it")
     if text.startswith("-"):
         raise _refused(what, text, "git would take it for an option")
     if _HELPER.match(text):
         raise _refused(what, text, "it names a program that git would run as a transport")
     if text.startswith("/"):
         return RemoteUrl(text, "file", path=text)
+    if any(map(str.isspace, text)):
+        raise _refused(what, text, "it has blanks in it")
     if _SCHEME.match(text):
         return _split(text, what)
     scp = _SCP.fullmatch(text)

@@ -134,7 +134,13 @@ class Repository:
             raise _refused("message", "a commit has a message")
         options = ("--quiet", "--cleanup=strip", "--file=-") + ("--all",) * everything
         options += ("--allow-empty",) * allow_empty
-        await self._runner.run(self._job, "commit", *options, stdin=message.encode(), env=_identity(author))
+        await self._runner.run(
+            self._job,
+            "commit",
+            *options,
+            stdin=message.encode(errors="surrogateescape"),
+            env=_identity(author),
+        )
         head = await self.head()
         said = await self._runner.run(self._job, "log", "-1", "--format=%s")
         return GitCommit(sha=head.sha or "", branch=head.branch, summary=said.line)

@@ -36,6 +36,7 @@ MOST_OUTPUT = 8 * 2**20  # bytes of one git that are kept
 _LONGEST_LINE = 2000
 _LAST_LINES = 60
 _LINE_END = re.compile(rb"[\r\n]")
+_NO_PROGRAM = {"ENOENT", "ENOTDIR", "EACCES"}
 _NOT_FOUND = 127  # of a shell, for a program that is not there
 
 
@@ -149,7 +150,7 @@ class GitRunner:
         except SandcellError as problem:
             if stdin is not None:
                 stdin.close()
-            if problem.code is ErrorCode.INVALID_ARGUMENT and "no program" in problem.message:
+            if problem.code is ErrorCode.INVALID_ARGUMENT and problem.details.get("errno") in _NO_PROGRAM:
                 raise git_missing() from problem
             raise
         try:
