@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 __all__ = ["Change", "GitBranch", "GitChange", "GitCommit", "GitDiff", "GitHead", "GitStatus"]
 
 Change = Literal["added", "modified", "deleted", "renamed", "copied", "type_changed", "conflicted"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GitHead:
+class GitHead(msgspec.Struct, frozen=True, kw_only=True):
     """Where a repository stands: its folder, the branch (None: no branch, HEAD is detached) and the commit (None: there is
     none yet)."""
 
@@ -20,8 +20,7 @@ class GitHead:
     sha: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GitChange:
+class GitChange(msgspec.Struct, frozen=True, kw_only=True):
     """One file that changed, counted from the top of the repository. `old_path`: what it was renamed or copied from."""
 
     path: str
@@ -29,8 +28,7 @@ class GitChange:
     old_path: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GitStatus:
+class GitStatus(msgspec.Struct, frozen=True, kw_only=True):
     """What is different in a repository. `branch` and `sha`: see GitHead. `ahead` and `behind`: how many commits, against
     `upstream` as it was last fetched; 0 where there is none. `staged` is what the next commit takes, `unstaged` what is
     changed besides, `untracked` what git does not know (a folder ends with "/"), `conflicted` what a merge left open.
@@ -48,16 +46,14 @@ class GitStatus:
     clean: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GitDiff:
+class GitDiff(msgspec.Struct, frozen=True, kw_only=True):
     """A patch as text. `truncated`: there is more of it than was asked for."""
 
     text: str
     truncated: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GitCommit:
+class GitCommit(msgspec.Struct, frozen=True, kw_only=True):
     """A commit that was made. `summary` is the first line of its message; `branch`: see GitHead."""
 
     sha: str
@@ -65,8 +61,7 @@ class GitCommit:
     summary: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GitBranch:
+class GitBranch(msgspec.Struct, frozen=True, kw_only=True):
     """One branch. `remote`: whose it is, None for one of this repository. `current`: it is checked out."""
 
     name: str

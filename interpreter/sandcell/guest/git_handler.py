@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sandcell.failure import failure_of
 from sandcell.git_bodies import CloneRepository
 from sandcell.guest.files import placed
-from sandcell.guest.git_room import VERBS
+from sandcell.guest.git_room import VERBS, GitRoom
 from sandcell.guest.request import ApiHandler
 from sandcell.guest.stream import send_journal
 from sandcell.names import encode_names
@@ -45,7 +45,7 @@ class GitHandler(ApiHandler):
 
     def _work(self, verb: str) -> Work:
         """Return what does it, with the body checked."""
-        git = self.guest.git
+        git = GitRoom(self.guest.spawner, self.guest.boot, self.guest.config)
         if verb == _CLONE:
             asked = self.body(CloneRepository, lone="surrogateescape")
             cwd = placed(self, ".")

@@ -56,7 +56,7 @@ class GitRoom:
     async def work(self, verb: str, body: GitPath, path: str, on_progress: Progress) -> object:
         """Do what `body` asks of the repository `path`. Raises as `Repository`."""
         timeout = timeout_of(body.timeout, self._boot.default_timeout)
-        job = Job(verb=verb, cwd=self._folder(path), timeout=timeout, on_progress=on_progress)
+        job = Job.begin(verb, self._folder(path), timeout, on_progress)
         return await VERBS[verb].work(Repository(self._runner, job), body)
 
     def _folder(self, path: str) -> str:

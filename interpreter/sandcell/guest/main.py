@@ -32,7 +32,6 @@ from sandcell.guest.env_room import EnvRoom
 from sandcell.guest.followers import Followers
 from sandcell.guest.former import RESTARTED
 from sandcell.guest.fronts import Fronts, Rooms
-from sandcell.guest.git_room import GitRoom
 from sandcell.guest.leases import LOST_SPAWNER, Leases, end_for
 from sandcell.guest.line_work import LineWork
 from sandcell.guest.ports import Ports
@@ -190,7 +189,6 @@ async def _furnish(held: AsyncExitStack, given: Given, spawner: Spawner, group: 
         processes=processes,
         files=files,
         watches=await held.enter_async_context(watches),
-        git=GitRoom(spawner, boot, config),
         fronts=await held.enter_async_context(_make_fronts(desk, config)),
         ports=ports,
         terminals=terminals,

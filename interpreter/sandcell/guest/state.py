@@ -13,7 +13,6 @@ from sandcell.guest.commands import Commands
 from sandcell.guest.env_room import EnvRoom
 from sandcell.guest.followers import Followers
 from sandcell.guest.fronts import Fronts
-from sandcell.guest.git_room import GitRoom
 from sandcell.guest.leases import Leases
 from sandcell.guest.ports import Ports
 from sandcell.guest.processes import Processes
@@ -51,7 +50,6 @@ class Guest:
     processes: Processes
     files: Files
     watches: Watches
-    git: GitRoom
     fronts: Fronts
     ports: Ports
     terminals: Terminals

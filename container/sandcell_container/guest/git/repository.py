@@ -84,9 +84,9 @@ async def clone(
     options: tuple[str, ...] = ("--no-checkout", "--template=", "--progress")
     options += () if branch is None else ("--branch", check_branch(branch))
     options += () if depth is None else ("--depth", str(depth))
-    job = Job(verb="clone", cwd=workdir, timeout=timeout, on_progress=on_progress)
+    job = Job.begin("clone", workdir, timeout, on_progress)
     await runner.run(job, "clone", *options, "--", found.url, target, remote=True, credentials=credentials)
-    made = Repository(runner, Job(verb="clone", cwd=target, timeout=job.left, on_progress=on_progress))
+    made = Repository(runner, job._replace(cwd=target))
     if (await made.head()).sha is not None:
         await made.run("reset", "--hard", "--quiet")
     return await made.head()
@@ -210,10 +210,8 @@ class Repository:
         username, password, host = login
         asked = ("remote", "get-url", *(("--push",) if push else ()), name)
         said = await self._runner.run(self._job, *asked)
-        text = said.line
-        url = parse_url(
-            text if "://" in text or ":" in text else posixpath.join(self._job.cwd, text), what="remote"
-        )
+        text = said.line if ":" in said.line else posixpath.join(self._job.cwd, said.line)
+        url = parse_url(text, what="remote")
         if username is None and password is None:
             return url, make_credentials(url, None, None)
         if host is None:

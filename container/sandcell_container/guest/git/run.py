@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
-from collections.abc import Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.guest.exec import start_exec
@@ -21,7 +19,7 @@ from sandcell_container.ids import new_id
 from sandcell_container.journal import JournalReader, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator, Callable, Mapping
 
     from sandcell_container.end import CommandEnd
     from sandcell_container.guest.boot import GuestBoot
@@ -40,20 +38,21 @@ _NO_PROGRAM = {"ENOENT", "ENOTDIR", "EACCES"}
 _NOT_FOUND = 127  # of a shell, for a program that is not there
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(NamedTuple):
     """One call of a verb, which may take several gits. `cwd` is the repository; `deadline` (`time.monotonic()`) is `timeout`
     seconds after its start; `on_progress` gets each line that git says of its progress."""
 
     verb: str
     cwd: str
-    timeout: float | None = None
-    on_progress: Callable[[str], None] = lambda _: None
-    deadline: float | None = field(init=False)
+    timeout: float | None
+    deadline: float | None
+    on_progress: Callable[[str], None]
 
-    def __post_init__(self) -> None:
-        deadline = None if self.timeout is None else time.monotonic() + self.timeout
-        object.__setattr__(self, "deadline", deadline)
+    @classmethod
+    def begin(cls, verb: str, cwd: str, timeout: float | None, on_progress: Callable[[str], None]) -> Self:
+        """Return a call that starts now."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        return cls(verb=verb, cwd=cwd, timeout=timeout, deadline=deadline, on_progress=on_progress)
 
     @property
     def left(self) -> float | None:
@@ -66,8 +65,7 @@ class Job:
         return left
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(NamedTuple):
     """What a git said. `truncated`: there was more."""
 
     stdout: bytes
