@@ -199,6 +199,7 @@ def test_whom_credentials_are_for() -> None:
         ("fatal: could not read Username for 'https://h': terminal prompts disabled", "authentication"),
         ("fatal: unable to access 'https://h/': Could not resolve host: h", "network"),
         ("fatal: unable to access 'https://h/': SSL certificate problem: self-signed certificate", "network"),
+        ("fatal: unable to access 'https://h/': CONNECT tunnel failed, response 403", "network"),
         ("fatal: the remote end hung up unexpectedly", "network"),
         (
             "warning: Could not find remote branch x to clone.\nfatal: Remote branch x not found in upstream origin",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict
 import pytest
 
 from sandcell import AsyncSandbox, ErrorCode, Sandbox, SandcellError
+from sandcell.client.host import the_host
 from sandcell_container.git_info import GitChange, GitHead, GitStatus
 
 if TYPE_CHECKING:
@@ -137,6 +138,8 @@ def test_a_password_lets_in_and_is_nowhere_else(served: Served) -> None:
     assert served.sh(f"cat {ROOT}/seen") == ""
     found = served.sandbox.exec(["grep", "-rlF", PASSWORD, "/workspace", "/home", "/tmp/seed"]).stdout
     assert found == ""
+    for path in the_host().config.state_path.rglob("*"):  # the guest's log, the record of the sandbox
+        assert not path.is_file() or PASSWORD.encode() not in path.read_bytes()
 
 
 def test_credentials_in_a_url_are_taken_out_of_it(served: Served) -> None:

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["GitHandler"]
 
-_LIMITS = JournalLimits(memory=2**26)  # an answer has 8 MiB, which in JSON are at most six times as many
+_LIMITS = JournalLimits(
+    memory=2**20
+)  # of progress; the newest entry, which is the result, is kept whatever its size
 _CLONE = "clone"
 
 

@@ -15,7 +15,7 @@ _HINTS: dict[Reason, str] = {
     "repository": "look at the path, the URL and the state of the repository",
     "authentication": "give username= and password= (a token), and to push and pull host= too",
     "branch": "look at branches() and status(): pull, commit, or name another branch",
-    "network": 'look at the host and at the sandbox\'s network: network="none" reaches nothing',
+    "network": 'look at the host and at the sandbox\'s network: "none" reaches nothing, a list what it names',
     "timeout": "give a longer timeout=, or a depth= to clone less",
     "identity": "give name= and email=, or set them with `git config`",
 }
@@ -47,7 +47,7 @@ _SIGNS: tuple[tuple[Reason, tuple[str, ...]], ...] = (
             "connection (refused|timed out|reset|was)|operation timed out",
             "network is unreachable|no route to host",
             r"\bssl\b|\btls\b|certificate",
-            r"proxy|returned error: 5\d\d|empty reply from server",
+            r"proxy|connect tunnel failed|returned error: 5\d\d|empty reply from server",
         ),
     ),
     (
