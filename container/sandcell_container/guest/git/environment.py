@@ -32,8 +32,14 @@ _ALWAYS = {
 # Where user code cannot write: it may have put a `git` of its own into other folders of its PATH.
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-# What goes on behind a git's end would be ended with its tree.
-_IN_FRONT = (("gc.auto", "0"), ("maintenance.auto", "false"))
+_FOR_ALL = (
+    ("gc.auto", "0"),  # what goes on behind a git's end would be ended with its tree
+    ("maintenance.auto", "false"),
+    (
+        "safe.directory",
+        "*",
+    ),  # a mounted repository may be another user's; its programs run as user code, which is no more
+)
 
 # A git that speaks to another machine runs nothing of the repository's: not its hooks, nor the other programs that its
 # configuration can name.
@@ -61,7 +67,7 @@ def git_env(
         name: value for name, value in base.items() if not name.startswith("GIT_") or name.startswith(_KEPT)
     }
     env.pop("LANGUAGE", None)
-    settings = [*_IN_FRONT]
+    settings = [*_FOR_ALL]
     env |= _ALWAYS
     env["GIT_ALLOW_PROTOCOL"] = ":".join(SCHEMES)
     if remote:
