@@ -159,6 +159,21 @@ def test_a_wrong_password_and_none_are_told_as_such_and_masked(served: Served) -
     assert not served.sandbox.files.exists("no")
 
 
+def test_a_server_that_says_the_password_back_is_masked(served: Served) -> None:
+    lines = list[str]()
+    served.sh(f"git clone -q --bare {ROOT}/one.git {ROOT}/said.git 2> /dev/null")
+    served.sh(f"git -C {ROOT}/said.git config http.receivepack true")
+    served.sandbox.files.write(
+        f"{ROOT}/said.git/hooks/update", f"#!/bin/sh\necho '{PASSWORD}'\nexit 1\n", mode=0o755
+    )
+    served.git.clone(f"{served.http}/private/said.git", path="said", **LOGIN)
+    served.git.checkout("new", path="said", create=True)
+    with refused(ErrorCode.GIT_FAILED, "branch") as caught:
+        served.git.push("said", host=served.host, on_progress=lines.append, **LOGIN)
+    assert PASSWORD not in str(caught.value.to_dict())
+    assert "remote: ***" in "\n".join(lines)
+
+
 def test_a_password_goes_to_no_other_host_or_repository(served: Served) -> None:
     served.sh(f"rm -f {ROOT}/asked")
     with refused(ErrorCode.GIT_FAILED, "authentication"):

@@ -48,14 +48,13 @@ class Credentials:
 
     @property
     def secrets(self) -> Mapping[str, str]:
-        """The forms of it that are masked."""
-        basic = base64.b64encode(f"{self.username}:{self.password}".encode(errors=_ANY)).decode()
+        """The forms of it that are masked, by names that no variable has."""
         shown = self.password or self.username  # a token that stands alone is the secret
         return {
-            "password": shown,
-            "basic": basic,
-            "quoted": quote(shown, safe="", errors=_ANY),
-            "loosely": quote(shown, errors=_ANY),
+            "git password": shown,
+            "git basic": base64.b64encode(f"{self.username}:{self.password}".encode(errors=_ANY)).decode(),
+            "git quoted": quote(shown, safe="", errors=_ANY),
+            "git loosely": quote(shown, errors=_ANY),
         }
 
     def answer(self, question: Mapping[str, str]) -> bytes:

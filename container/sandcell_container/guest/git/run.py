@@ -78,7 +78,7 @@ class Answer(NamedTuple):
 
 
 class GitRunner:
-    """Runs gits in the sandbox of `boot`. `secrets` are masked in what it tells."""
+    """Runs gits in the sandbox of `boot`, whose secrets are masked in what they say."""
 
     def __init__(self, spawner: Spawner, boot: GuestBoot, *, kill_grace: float) -> None:
         self._spawner = spawner
