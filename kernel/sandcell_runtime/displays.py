@@ -2,8 +2,8 @@
 
 A run that asks for nothing gets what stock ipykernel makes, byte for byte, so saved notebooks stay clean. One that
 asks may have: its last value as JSON (`formatters`), tables as data (`frames`), figures as charts (`charts`), each figure once
-(`figures`), and what is too large in files (`spills`). None of this can fail a cell: what could not be made is told in
-`metadata["sandcell"]["failed"]`, by MIME type.
+(`figures`), and what is too large in files (`spills`). None of this can fail a cell, or hold it long (`guards`): what could
+not be made is told in `metadata["sandcell"]["failed"]`, by MIME type.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from sandcell_runtime.charts import CHART_MIME, chart_of
 from sandcell_runtime.figures import Figures, add_picture, is_figure
 from sandcell_runtime.formatters import VALUE_MIME, NotPlain, plain_value
 from sandcell_runtime.frames import DATA_MIME, table_of
+from sandcell_runtime.guards import Guards
 from sandcell_runtime.specifications import specification_of
 from sandcell_runtime.spills import Spills, own_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 __all__ = ["NOTHING", "BundleFormatter", "DisplayHook", "DisplayPublisher", "Wishes"]
 
@@ -64,12 +65,15 @@ class BundleFormatter(DisplayFormatter):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._figures = Figures()
+        self.guards = Guards()
 
     def begin_run(self, wishes: Wishes) -> None:
         """Format as `wishes` say, until `end_run`."""
         self.wishes = wishes
+        if wishes is not NOTHING:
+            self.guards = Guards()
         if wishes.chart:
-            _try({}, "figures", self._figures.begin)  # code can change what is asked there
+            self.guards.fault_of(self._figures.begin)  # code can change what is asked there
 
     def end_run(self) -> None:
         self.wishes = NOTHING
@@ -86,7 +90,7 @@ class BundleFormatter(DisplayFormatter):
 
     def format(self, obj: Any, include: Any = None, exclude: Any = None) -> Any:
         is_chart = self.wishes.chart and is_figure(obj)
-        if is_chart and _holds(lambda: self._figures.is_repeated(obj)):
+        if is_chart and self._holds(lambda: self._figures.is_repeated(obj)):
             return {}, {}
         bundle, metadata = cast(
             "tuple[dict[str, Any], dict[str, Any]]", super().format(obj, include, exclude)
@@ -95,27 +99,37 @@ class BundleFormatter(DisplayFormatter):
             return bundle, metadata
         failed = dict[str, str]()
         if is_chart:
-            _try(failed, "image/png", lambda: add_picture(obj, bundle))
-            if _holds(lambda: self._figures.is_same(obj, bundle)):
+            _note(failed, "image/png", self.guards.fault_unbounded(lambda: add_picture(obj, bundle)))
+            if self._holds(lambda: self._figures.is_same(obj, bundle)):
                 return {}, {}
-            _try(failed, CHART_MIME, lambda: bundle.update({CHART_MIME: chart_of(obj)}))
-            _try(failed, "figures", lambda: self._figures.note_shown(obj, bundle))
+            self._try(failed, CHART_MIME, lambda: bundle.update({CHART_MIME: chart_of(obj)}))
+            self._try(failed, "figures", lambda: self._figures.note_shown(obj, bundle))
         else:
             self._add_others(obj, bundle, failed)
         return bundle, {**metadata, "sandcell": {"failed": failed}} if failed else metadata
 
     def _add_others(self, obj: object, bundle: dict[str, Any], failed: dict[str, str]) -> None:
         if self.wishes.data:
-            _try(failed, DATA_MIME, lambda: bundle.update(_table_in_bundle(obj)))
+            self._try(failed, DATA_MIME, lambda: bundle.update(_table_in_bundle(obj)))
         if self.wishes.chart:
-            _try(failed, "specification", lambda: bundle.update(specification_of(obj, bundle)))
+            self._try(failed, "specification", lambda: bundle.update(specification_of(obj, bundle)))
+
+    def _try(self, failed: dict[str, str], what: str, make: Callable[[], None]) -> None:
+        """Make an extra; where that fails, say in `failed` why."""
+        _note(failed, what, self.guards.fault_of(make))
+
+    def _holds(self, ask: Callable[[], bool]) -> bool:
+        """Return the answer, False where there is none."""
+        answers = list[bool]()
+        self.guards.fault_of(lambda: answers.append(ask()))
+        return answers == [True]
 
 
 class DisplayPublisher(ZMQDisplayPublisher):
     def publish(self, data: Any, metadata: Any = None, *args: Any, **kwargs: Any) -> None:
         wishes = _wishes(self)
         if wishes is not NOTHING and _is_dict(data) and _is_dict(metadata or {}):
-            data, metadata = _sendable(wishes, data, metadata or {})
+            data, metadata = _sendable(_formatter(self), data, metadata or {})
         super().publish(data, metadata, *args, **kwargs)
 
 
@@ -131,23 +145,28 @@ class DisplayHook(ZMQShellDisplayHook):
         bundle, metadata = cast("tuple[dict[str, Any], Any]", super().compute_format_data(result))
         self._own = {mime: bundle.pop(mime) for mime in _OWN if mime in bundle}
         if _wishes(self).value:
-            self._own.update(_value_of(result))
+            # What fails when it is looked at has no value, as what has no plain form.
+            _formatter(self).guards.fault_of(lambda: self._own.update(_value_of(result)))
         return bundle, metadata
 
     def write_format_data(self, format_dict: dict[str, Any], md_dict: dict[str, Any] | None = None) -> None:
         wishes = _wishes(self)
         if wishes is not NOTHING:
-            format_dict, md_dict = _sendable(wishes, format_dict, md_dict or {})
+            format_dict, md_dict = _sendable(_formatter(self), format_dict, md_dict or {})
         super().write_format_data(format_dict, md_dict)
         if self.msg:
             self.msg["content"]["data"].update(self._own)
         self._own = {}
 
 
+def _formatter(part: Any) -> BundleFormatter:
+    """Return what makes bundles, by a part of its shell."""
+    return cast("BundleFormatter", part.shell.display_formatter)
+
+
 def _wishes(part: Any) -> Wishes:
     """Return the wishes of the run that is on, by a part of its shell."""
-    formatter = part.shell.display_formatter
-    return cast("Wishes", formatter.wishes)
+    return _formatter(part).wishes
 
 
 def _table_in_bundle(obj: object) -> dict[str, Any]:
@@ -155,26 +174,9 @@ def _table_in_bundle(obj: object) -> dict[str, Any]:
     return {} if table is None else {DATA_MIME: table}
 
 
-def _try(failed: dict[str, str], what: str, make: Callable[[], None]) -> None:
-    """Make an extra; where that fails, say in `failed` why."""
-    try:
-        make()
-    except Exception as problem:  # noqa: BLE001 -- libraries and objects of the user's may do anything
-        failed[what] = f"{type(problem).__name__}: {_words(problem)}"[:500]
-
-
-def _holds(ask: Callable[[], bool]) -> bool:
-    """Return the answer, False where there is none."""
-    answers = list[bool]()
-    _try({}, "", lambda: answers.append(ask()))
-    return answers == [True]
-
-
-def _words(problem: Exception) -> str:
-    try:
-        return str(problem).encode("utf-8", "backslashreplace").decode()
-    except Exception:  # noqa: BLE001 -- an exception of the user's whose text fails as well
-        return "(it cannot be printed)"
+def _note(failed: dict[str, str], what: str, fault: str | None) -> None:
+    if fault is not None:
+        failed[what] = fault
 
 
 def _is_dict(value: object) -> bool:
@@ -182,27 +184,37 @@ def _is_dict(value: object) -> bool:
 
 
 def _sendable(
-    wishes: Wishes, bundle: dict[str, Any], metadata: dict[str, Any]
+    formatter: BundleFormatter, bundle: dict[str, Any], metadata: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return a bundle and its metadata as they can be sent: JSON all through, and no part too large."""
-    failed = dict[str, str]()
-    sendable = _parts(failed, bundle)
-    told = _parts(failed, metadata)
+    failed, spills = dict[str, str](), formatter.wishes.spills
+    sendable = _parts(formatter.guards, failed, bundle)
+    told = _parts(formatter.guards, failed, metadata)
     if failed:
         told = {**told, "sandcell": {**own_of(told), "failed": failed}}
-    return wishes.spills.lighten(sendable, told) if wishes.spills is not None else (sendable, told)
+    return spills.lighten(sendable, told) if spills is not None else (sendable, told)
 
 
-def _parts(failed: dict[str, str], parts: Mapping[Any, Any]) -> dict[str, Any]:
+def _parts(guards: Guards, failed: dict[str, str], parts: dict[str, Any]) -> dict[str, Any]:
     """Return `parts` as JSON has them, without those that have no such form."""
     found = dict[str, Any]()
-    for name, part in parts.items():
-        _try(failed, str(name), partial(_put_sendable, found, str(name), part))
+    items = cast("Iterable[tuple[object, object]]", dict.items(parts))
+    for name, part in items:  # a class of the user's may have other items
+        if type(part) is str and type(name) is str:
+            found[name] = part  # as most are, and what is to be shown whatever else fails
+        else:
+            told = name if type(name) is str else "a part without a name"
+            _note(failed, told, guards.fault_of(partial(_put_sendable, found, name, part)))
     return found
 
 
-def _put_sendable(parts: dict[str, Any], name: str, part: object) -> None:
-    parts[name] = part if _is_sendable(part) else cell_of(part, Budget(_MOST))
+def _put_sendable(parts: dict[str, Any], name: object, part: object) -> None:
+    parts[str(name)] = _plain(part) if _is_sendable(part) else cell_of(part, Budget(_MOST))
+
+
+def _plain(part: object) -> object:
+    """Return text of a class of the user's as what it is beneath."""
+    return str.__str__(part) if isinstance(part, str) else part
 
 
 def _is_sendable(part: object) -> bool:
@@ -220,6 +232,4 @@ def _value_of(result: object) -> dict[str, Any]:
     try:
         return {VALUE_MIME: plain_value(result)}
     except NotPlain:
-        return {}
-    except Exception:  # noqa: BLE001 -- a user's object may do anything when it is looked at: then it has no value
         return {}

@@ -20,11 +20,13 @@ from ipykernel.zmqshell import ZMQInteractiveShell
 from IPython.core import inputtransformer2
 from IPython.core.autocall import ZMQExitAutocall
 from IPython.core.error import StdinNotImplementedError
+from IPython.core.events import available_events
 from traitlets import Type, default
 
 from sandcell_runtime.c_stdout import CStdout
 from sandcell_runtime.displays import BundleFormatter, DisplayHook, DisplayPublisher, Wishes
 from sandcell_runtime.extras import VARIABLES, Extras, extras_of, is_errand
+from sandcell_runtime.guards import GuardedEvents, fault_in_words
 from sandcell_runtime.late_debugger import LateDebugger, no_debugger_yet
 from sandcell_runtime.scope import CwdRefused, applied_cwd, applied_env, set_env
 from sandcell_runtime.tools import HostTools
@@ -89,6 +91,8 @@ class Shell(ZMQInteractiveShell):
 
     def init_events(self) -> None:
         super().init_events()
+        before, self.events = self.events, GuardedEvents(self, available_events)
+        self.events.callbacks = before.callbacks
         # Before the inline backend registers what shows the figures of a cell, and after it was called.
         self.events.register("post_execute", self._end_code)
         self.events.register("post_run_cell", self._show_rest)
@@ -205,22 +209,37 @@ class Kernel(Extras, IPythonKernel):
     async def _run_interruptible(self, running: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
         """Await the user's code with SIGINT as KeyboardInterrupt; a late one becomes the run's error."""
         if not _in_main_thread():
-            return await running  # a subshell: signals never reach its thread
+            return await self._run_to_reply(running)  # a subshell: signals never reach its thread
         try:
             try:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
                 if self._interrupted:
                     running.close()
                     raise KeyboardInterrupt
-                return await running
+                return await self._run_to_reply(running)
             finally:
                 signal.signal(signal.SIGINT, self._note_interrupt)
         except KeyboardInterrupt:
             signal.signal(signal.SIGINT, self._note_interrupt)
-            reply = self.failed("KeyboardInterrupt", "")
-            error = {name: reply[name] for name in ("ename", "evalue", "traceback")}
-            self.send_response(self.iopub_socket, "error", error)
-            return reply
+            return self._failed_aloud("KeyboardInterrupt", "")
+
+    async def _run_to_reply(self, running: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
+        """Await the user's code; what escapes IPython becomes the run's error: without a reply it would have no end."""
+        try:
+            return await running
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as problem:
+            if isinstance(problem, asyncio.CancelledError) and _is_being_cancelled():
+                raise
+            name, _, words = fault_in_words(problem).partition(": ")
+            return self._failed_aloud(name, words)
+
+    def _failed_aloud(self, name: str, value: str) -> dict[str, Any]:
+        reply = self.failed(name, value)
+        error = {key: reply[key] for key in ("ename", "evalue", "traceback")}
+        self.send_response(self.iopub_socket, "error", error)
+        return reply
 
     @contextmanager
     def _cancel_on_sigint(self, future: asyncio.Future[Any]) -> Generator[None]:
@@ -301,6 +320,11 @@ class Kernel(Extras, IPythonKernel):
 
 def _in_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()  # else in a subshell
+
+
+def _is_being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _exit_code(reply: dict[str, Any]) -> int:

@@ -318,3 +318,67 @@ def test_an_object_that_cannot_be_looked_at_fails_no_cell(context: Context) -> N
     assert main(done).html == "html"
     failed = main(done).metadata["sandcell"]["failed"]
     assert failed == {"application/vnd.sandcell.data+json": "ValueError: \\ud800"}
+
+
+LEAVERS = """
+import matplotlib.pyplot as plt, pandas as pd
+class Stop(BaseException):
+    def __str__(self): raise Stop
+def leave(*_): raise kind
+def made(base, **looks):
+    return type("Mine", (base,), {"__repr__": lambda self: "mine", "_repr_html_": lambda self: "html", **looks})
+"""
+LEFT = {
+    "a label": "ax = plt.subplots()[1]; ax.plot([1])[0].get_label = leave",
+    "drawing": "ax = plt.subplots()[1]; ax.plot([1])[0].draw = leave",
+    "a shape": "plt.close('all'); made(pd.DataFrame, shape=property(leave))({'a': [1]})",
+    "a class": "made(object, __class__=property(leave))()",
+    "a value": "made(dict, items=leave)(a=1)",
+    "text": "display({'text/plain': made(str, encode=leave, isascii=leave)('mine')}, raw=True)",
+    "an error": "raise made(ValueError, __str__=leave)()",
+    "a callback": "ip = get_ipython(); ip.events.register('post_execute', leave)",
+    "a callback's end": "ip.events.unregister('post_execute', leave)",
+}
+
+
+@pytest.mark.parametrize("kind", ["SystemExit", "Stop", "KeyError"])
+def test_whatever_an_object_raises_ends_no_interpreter(context: Context, kind: str) -> None:
+    run(context, f"{LEAVERS}\nkind, kept = {kind}, 'kept'")
+    ends = {what: context.run_code(code, timeout=20) for what, code in LEFT.items()}
+    assert {what: done.end.state for what, done in ends.items()} == dict.fromkeys(LEFT, "kept")
+    shown_as_failed = {"an error", "drawing", "a callback", "a class"}  # as IPython alone does
+    assert {what for what, done in ends.items() if done.error} <= shown_as_failed
+    assert len(ends["a label"].images) == 1
+    assert main(ends["a shape"]).html == main(ends["a value"]).html == "html"
+    assert ends["text"].results[0].text == "mine"
+    assert (
+        kind != "KeyError" or main(ends["a class"]).text == "mine"
+    )  # the others end IPython's own formatters
+    assert context.run_code("kept").value == "kept"
+
+
+SLEEPER = """
+import pandas as pd, signal, time
+class Frame(pd.DataFrame):
+    @property
+    def iloc(self): time.sleep(600)
+    def _repr_html_(self): return "html"
+    def __repr__(self): return "frame"
+told = []
+signal.signal(signal.SIGALRM, lambda *_: told.append("alarm"))
+"""
+DATA = "application/vnd.sandcell.data+json"
+ALARMED = "signal.setitimer(signal.ITIMER_REAL, 500); display(Frame({'a': [1]})); Frame({'a': [2]})"
+
+
+def test_an_object_that_takes_for_ever_to_look_at_is_shown_without_its_data(context: Context) -> None:
+    run(context, SLEEPER)
+    done = run(context, ALARMED)
+    assert [(each.html, each.data) for each in done.results] == [("html", None)] * 2
+    failed = [each.metadata["sandcell"]["failed"] for each in done.results]
+    assert failed == [{DATA: f"it took more than {seconds} s"} for seconds in (5, 0.1)]
+    # Its own alarm is as it was, and comes to its own handler.
+    code = (
+        "left = signal.setitimer(signal.ITIMER_REAL, 0.01)[0]\nwhile not told: signal.pause()\n0 < left < 500"
+    )
+    assert run(context, code).value is True
