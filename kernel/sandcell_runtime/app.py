@@ -19,6 +19,7 @@ from sandcell_runtime.kernel import Kernel
 from sandcell_runtime.limits import limit_memory
 from sandcell_runtime.loops import allow_nested_runs
 from sandcell_runtime.outlet import Outlet
+from sandcell_runtime.wire_json import pack, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -165,7 +166,8 @@ def make_app(connection: Mapping[str, Any], settings: Mapping[str, Any]) -> Kern
     allow_nested_runs()
     app = KernelApp.instance()
     app.outlet = Outlet(_address_of_output(connection), connection["key"])
-    app.session = FencedSession(parent=app, key=str(connection["key"]).encode())
+    key = str(connection["key"]).encode()
+    app.session = FencedSession(parent=app, key=key, pack=pack, unpack=unpack)
     app.session.max_frame = settings["max_frame"]
     app.session.outlet = app.outlet
     for name in ("transport", "ip", "shell_port", "iopub_port", "stdin_port", "hb_port", "control_port"):

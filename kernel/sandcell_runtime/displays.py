@@ -23,7 +23,7 @@ from sandcell_runtime.charts import CHART_MIME, chart_of
 from sandcell_runtime.figures import Figures, add_picture, is_figure
 from sandcell_runtime.formatters import VALUE_MIME, NotPlain, plain_value
 from sandcell_runtime.frames import DATA_MIME, table_of
-from sandcell_runtime.guards import Guards
+from sandcell_runtime.guards import Guards, fault_of
 from sandcell_runtime.specifications import specification_of
 from sandcell_runtime.spills import Spills, own_of
 
@@ -99,7 +99,7 @@ class BundleFormatter(DisplayFormatter):
             return bundle, metadata
         failed = dict[str, str]()
         if is_chart:
-            _note(failed, "image/png", self.guards.fault_unbounded(lambda: add_picture(obj, bundle)))
+            _note(failed, "image/png", fault_of(lambda: add_picture(obj, bundle)))
             if self._holds(lambda: self._figures.is_same(obj, bundle)):
                 return {}, {}
             self._try(failed, CHART_MIME, lambda: bundle.update({CHART_MIME: chart_of(obj)}))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
+from json import dumps
 from typing import cast
 
 __all__ = ["VALUE_MIME", "NotPlain", "plain_value"]
@@ -25,7 +25,7 @@ def plain_value(value: object, *, limit: int = MAX_VALUE_BYTES) -> object:
     """
     budget = _Budget(limit)
     plain = _plain(value, 0, budget)
-    if len(json.dumps(plain, allow_nan=False)) >= limit:
+    if len(dumps(plain, allow_nan=False)) >= limit:
         raise NotPlain
     return plain
 

@@ -13,7 +13,7 @@ from IPython.core.events import EventManager
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-__all__ = ["EXTRA_S", "GuardedEvents", "Guards", "fault_in_words"]
+__all__ = ["EXTRA_S", "GuardedEvents", "Guards", "fault_in_words", "fault_of"]
 
 EXTRA_S = 5.0  # what one extra may take
 _LATER_S = 0.1  # and each after one that took longer
@@ -35,25 +35,22 @@ class Guards:
         self._extra_s = extra_s
 
     def fault_of(self, make: Callable[[], None]) -> str | None:
-        """Call `make` and return why it failed, None where it did not. Only KeyboardInterrupt is passed on.
+        """Do as the function `fault_of`, in bounded time.
 
-        Its time is bounded in the main thread: a signal is what reaches code that sleeps. Elsewhere, in a subshell or a
+        It is bounded in the main thread: a signal is what reaches code that sleeps. Elsewhere, in a subshell or a
         thread of the user's, the bound of the run itself is all there is.
         """
         given_s = self._extra_s
         try:
             with _alarm_after(given_s):
-                return _fault(make)
+                return fault_of(make)
         except TakesTooLong:
             self._extra_s = _LATER_S
             return f"it took more than {given_s:g} s"
 
-    def fault_unbounded(self, make: Callable[[], None]) -> str | None:
-        """Do so for what the user has to have, however long that takes."""
-        return _fault(make)
 
-
-def _fault(make: Callable[[], None]) -> str | None:
+def fault_of(make: Callable[[], object]) -> str | None:
+    """Call `make` and return why it failed, None where it did not. Only KeyboardInterrupt is passed on."""
     try:
         make()
     except (KeyboardInterrupt, TakesTooLong):

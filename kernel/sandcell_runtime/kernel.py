@@ -26,7 +26,7 @@ from traitlets import Type, default
 from sandcell_runtime.c_stdout import CStdout
 from sandcell_runtime.displays import BundleFormatter, DisplayHook, DisplayPublisher, Wishes
 from sandcell_runtime.extras import VARIABLES, Extras, extras_of, is_errand
-from sandcell_runtime.guards import GuardedEvents, fault_in_words
+from sandcell_runtime.guards import GuardedEvents, fault_in_words, fault_of
 from sandcell_runtime.late_debugger import LateDebugger, no_debugger_yet
 from sandcell_runtime.scope import CwdRefused, applied_cwd, applied_env, set_env
 from sandcell_runtime.tools import HostTools
@@ -132,6 +132,7 @@ class Kernel(Extras, IPythonKernel):
         self._peak_memory = PeakMemory()
         self._pid = os.getpid()
         self.host_tools = HostTools()
+        self._streams = {"stdout": sys.stdout, "stderr": sys.stderr}
         with no_debugger_yet():
             super().__init__(**kwargs)
 
@@ -149,6 +150,24 @@ class Kernel(Extras, IPythonKernel):
     def is_fork(self) -> bool:
         """Whether this is a child that user code has forked."""
         return os.getpid() != self._pid
+
+    async def dispatch_shell(self, *args: Any, **kwargs: Any) -> None:
+        """Do what a message asks. An interpreter in which that breaks off, as user code can change anything in it, would
+        leave its client waiting: it ends instead."""
+        try:
+            await super().dispatch_shell(*args, **kwargs)
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as problem:
+            if isinstance(problem, asyncio.CancelledError) and _is_being_cancelled():
+                raise
+            _give_up(problem)
+
+    async def execute_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
+        try:
+            await super().execute_request(stream, ident, parent)
+        except Exception as problem:  # noqa: BLE001 -- ipykernel would log it, and reply nothing
+            _give_up(problem)
 
     async def do_execute(
         self,
@@ -194,10 +213,19 @@ class Kernel(Extras, IPythonKernel):
             return self.refused(problem.code, str(problem))
         finally:
             formatter.end_run()
+            self._mend_streams()
             self._flush_others()
         if self.is_fork:
             os._exit(_exit_code(reply))  # a child that user code forked: there is only one kernel
         return reply
+
+    def _mend_streams(self) -> None:
+        """Put the kernel's own streams back where the run has left some that are closed or broken: what comes next, the
+        reply first, could not be made with those."""
+        for name, own in self._streams.items():
+            left: Any = getattr(sys, name, None)
+            if left is not own and (left is None or fault_of(left.flush) is not None):
+                setattr(sys, name, own)
 
     def _flush_others(self) -> None:
         """Write what lies in buffers that are not of any run: it goes where 1 and 2 go now."""
@@ -320,6 +348,13 @@ class Kernel(Extras, IPythonKernel):
 
 def _in_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()  # else in a subshell
+
+
+def _give_up(problem: BaseException) -> NoReturn:
+    """End the interpreter, with the reason where its errors go."""
+    words = f"the kernel cannot answer any more, and ends: {fault_in_words(problem)}\n"
+    os.write(2, words.encode("utf-8", "replace"))
+    os._exit(1)
 
 
 def _is_being_cancelled() -> bool:

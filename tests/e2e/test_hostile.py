@@ -233,6 +233,35 @@ def test_a_kernel_that_closes_its_own_sockets_is_ended_and_says_why(context: Con
     assert context.run_code("4").value == 4
 
 
+REPLACED = {
+    "dumps": "import json; json.dumps = lambda *a, **k: 1 / 0",
+    "loads": "import json; json.loads = lambda *a, **k: 1 / 0",
+    "the encoder": "import json; json.JSONEncoder.iterencode = lambda *a, **k: 1 / 0",
+    "a closed stdout": "import sys; sys.stdout = open('x', 'w'); sys.stdout.close()",
+    "no stdout": "import sys; sys.stdout = None",
+    "a stderr that leaves": "import sys; sys.stderr = type('S', (), {'flush': lambda self: sys.exit(), 'write': print})()",
+}
+
+
+@pytest.mark.parametrize("what", REPLACED)
+def test_a_run_that_replaces_what_a_reply_is_made_with_ends_like_any_other(
+    context: Context, what: str
+) -> None:
+    done = context.run_code(REPLACED[what], timeout=DEADLINE)
+    assert (done.error, done.end.state) == (None, "kept")
+    done = context.run_code("print(1); 2", timeout=DEADLINE)
+    assert (done.stdout, done.text, done.error) == ("1\n", "2", None)
+
+
+@pytest.mark.parametrize("what", ["hmac.HMAC.hexdigest", "logging.Logger.debug"])
+def test_a_kernel_that_cannot_reply_any_more_ends_at_once_and_says_why(context: Context, what: str) -> None:
+    done = context.run_code(f"import hmac, logging\n{what} = lambda *a: 1 / 0", timeout=DEADLINE)
+    assert done.error is not None
+    assert (done.error.name, done.end.state) == ("ContextDied", "lost")
+    assert "cannot answer any more, and ends: ZeroDivisionError" in done.stderr
+    assert context.run_code("1").value == 1
+
+
 def test_the_guest_is_as_small_as_before(context: Context, guest: Guest) -> None:
     """After all of the above: what was kept of it is bounded by the journals of the runs."""
     assert context.run_code("5").value == 5
