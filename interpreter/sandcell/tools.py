@@ -102,7 +102,9 @@ def failure_of_tool(problem: BaseException) -> ToolFailure:
     """Return an exception of a tool as it is told inside: its type's name and its message, and nothing of this program."""
     try:
         message = str(problem)
-    except Exception:  # noqa: BLE001 -- a class of the caller's may do anything there: then it says nothing
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 -- a class of the caller's may do anything there: then it says nothing
         message = ""
     said = _sendable(message)[:_MESSAGE]
     if isinstance(problem, Misfit):

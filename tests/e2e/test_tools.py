@@ -296,6 +296,101 @@ def test_a_call_has_a_time_of_its_own(sandbox: Sandbox) -> None:
     assert run.tool_calls[0].state == "abandoned"
 
 
+def test_a_coroutine_is_cancelled_when_its_time_is_over(sandbox: Sandbox) -> None:
+    ends = list[str]()
+
+    async def hang() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            ends.append("cancelled")
+            raise
+
+    run = sandbox.run_code("tools.hang()", tools=[Tool("hang", "", {}, hang, timeout=0.1)])
+    assert str(run.error) == "ToolUnavailable: the host gave hang no answer within 0.1 s"
+    assert ends == ["cancelled"]
+
+
+class Stubborn:
+    """A tool that does not heed that it is cancelled, until it is told that it may end."""
+
+    def __init__(self) -> None:
+        self.may_end = False
+
+    async def hang(self) -> None:
+        while not self.may_end:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                continue
+
+    @property
+    def tool(self) -> Tool:
+        return Tool("hang", "", {}, self.hang, timeout=0.1)
+
+
+def test_a_coroutine_that_does_not_heed_that_is_left(
+    sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    stubborn = Stubborn()
+    try:
+        run = sandbox.run_code("tools.hang()", tools=[stubborn.tool])
+        assert run.tool_calls[0].state == "abandoned"
+        assert "goes on, and is left" in caplog.text
+    finally:
+        stubborn.may_end = True
+
+
+async def test_the_asyncio_client_leaves_such_a_coroutine_too(caplog: pytest.LogCaptureFixture) -> None:
+    stubborn = Stubborn()
+    async with await AsyncSandbox.create(engine="local") as sandbox:
+        run = await sandbox.run_code("tools.hang()", tools=[stubborn.tool])
+        assert run.tool_calls[0].state == "abandoned"
+        assert "goes on, and is left" in caplog.text
+    stubborn.may_end = True
+    (left,) = asyncio.all_tasks() - {asyncio.current_task()}
+    left.cancel()
+    await asyncio.wait((left,))
+
+
+class Leaves(BaseException):
+    def __str__(self) -> str:
+        raise SystemExit
+
+
+LEAVERS: dict[str, tuple[BaseException, tuple[str, ...]]] = {
+    "exit": (SystemExit(2), ("SystemExit: 2",)),
+    "cancel": (asyncio.CancelledError(), ("CancelledError", "RuntimeError: it cancelled itself")),
+    "stop": (StopIteration(), ("StopIteration", "RuntimeError: it raised StopIteration")),
+    "leave": (Leaves(), ("Leaves",)),
+}
+
+
+def _leavers() -> list[Tool]:
+    def fails(problem: BaseException) -> Callable[[], None]:
+        def fail() -> None:
+            raise problem
+
+        return fail
+
+    return [Tool(name, "", {}, fails(problem)) for name, (problem, _) in LEAVERS.items()]
+
+
+def test_no_exception_of_a_tool_ends_its_program(sandbox: Sandbox) -> None:
+    for name, (_, told) in LEAVERS.items():
+        run = sandbox.run_code(f"tools.{name}()", tools=_leavers(), timeout=30)
+        assert str(run.error).removesuffix(": ") in told
+        assert run.tool_calls[0].state == "failed"
+
+
+async def test_nor_does_one_end_the_loop_of_an_asyncio_program() -> None:
+    async with await AsyncSandbox.create(engine="local", tools=_leavers()) as sandbox:
+        for name, (_, told) in LEAVERS.items():
+            run = await sandbox.run_code(f"tools.{name}()", timeout=30)
+            assert str(run.error).removesuffix(": ") in told
+            assert run.tool_calls[0].state == "failed"
+
+
 def test_a_result_that_has_no_json_form_is_an_error_inside(sandbox: Sandbox) -> None:
     def odd() -> object:
         return object()

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sandcell.client.local_file import Replacement
 from sandcell.client.refusals import no_websockets, refused_websocket
 from sandcell.client.sockets import connect_now, connect_unix_blocking, is_stale, new_socket
+from sandcell.client.task_ends import end_tasks
 from sandcell_container.errors import SandcellError
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ __all__ = [
     "call",
     "call_tool",
     "in_thread",
+    "is_of_tool",
     "open_websocket",
     "pack_chunks",
     "read_chunks",
@@ -268,29 +270,42 @@ class Errands:
             self._tasks[name].cancel()
 
     async def close(self) -> None:
-        """Cancel all that still goes on, and raise what any of it raised."""
-        tasks = [*self._tasks.values()]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
-        for task in tasks:
-            if not task.cancelled():
+        """Cancel all that still goes on, and raise what any of it raised. What being cancelled does not end is left."""
+        await end_tasks(self._tasks.values())
+        for task in self._tasks.values():
+            if task.done() and not task.cancelled():
                 task.result()
 
 
-async def call_tool(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-    """Call a host tool: a coroutine function here, any other in a thread, where it may block."""
+async def call_tool(function: Callable[..., Any], arguments: dict[str, Any], timeout_s: float) -> Any:
+    """Call a host tool: a coroutine function here, any other in a thread, where it may block.
+
+    Raises what the tool does; TimeoutError when a coroutine was cancelled, as the time of the call is over.
+    """
     try:
-        if inspect.iscoroutinefunction(function):
-            return await function(**arguments)
-        result = await asyncio.to_thread(function, **arguments)
-        return await result if inspect.isawaitable(result) else result
+        async with asyncio.timeout(timeout_s):
+            if inspect.iscoroutinefunction(function):
+                return await function(**arguments)
+            result = await asyncio.to_thread(_call_in_thread, function, arguments)
+            return await result if inspect.isawaitable(result) else result
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
         raise RuntimeError("it cancelled itself") from None
+
+
+def _call_in_thread(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    try:
+        return function(**arguments)
+    except StopIteration as problem:  # which no future takes: whoever waits would wait for ever
+        raise RuntimeError("it raised StopIteration") from problem
+
+
+def is_of_tool(problem: BaseException) -> bool:
+    """Whether what a tool raised is its own failure, as `sys.exit()` in it is, and not meant for this program: ^C is, and
+    that its task is cancelled."""
+    return not isinstance(problem, KeyboardInterrupt | asyncio.CancelledError | GeneratorExit)
 
 
 async def call(function: Callable[..., Any], *args: Any) -> Any:

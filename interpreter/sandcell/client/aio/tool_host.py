@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sandcell.api import AnswerTool
-from sandcell.client.aio.channel import Errands, call_tool
+from sandcell.client.aio.channel import Errands, call_tool, is_of_tool
 from sandcell.client.nesting import inside
 from sandcell.client.tool_offer import answering
 from sandcell.tools import encode_result, failure_of_tool
@@ -76,9 +76,12 @@ class AsyncToolHost:
                 raise LookupError(called.name)
             arguments = tool.parameters.read(called.arguments)
             with inside(self._run_id):
-                value = await call_tool(tool.fn, arguments)
+                value = await call_tool(tool.fn, arguments, called.timeout)
             return AnswerTool(key=key, result=encode_result(value))
-        except Exception as problem:  # noqa: BLE001 -- the tool's own failure: data for the code that called it
+        except BaseException as problem:
+            if not is_of_tool(problem):
+                raise
+            # The tool's own failure: data for the code that called it, even where it would have left this program.
             return AnswerTool(key=key, error=failure_of_tool(problem))
 
     async def _send(self, called: ToolCalled, answer: AnswerTool) -> None:

@@ -38,6 +38,7 @@ __all__ = [
     "call",
     "call_tool",
     "in_thread",
+    "is_of_tool",
     "open_websocket",
     "pack_chunks",
     "read_chunks",
@@ -250,29 +251,58 @@ class Errands:
         """There is nothing to end."""
 
 
-def call_tool(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-    """Call a host tool. A coroutine runs to its end on a loop of its own: in a thread, where one runs here already."""
+def call_tool(function: Callable[..., Any], arguments: dict[str, Any], timeout_s: float) -> Any:
+    """Call a host tool. A coroutine runs on a loop of its own, in a thread where one runs here already; its time is that
+    of the call. Raises what the tool does; TimeoutError when a coroutine was cancelled, as its time is over."""
     result = function(**arguments)
-    return _run_to_end(result) if inspect.isawaitable(result) else result
+    return _run_to_end(result, timeout_s) if inspect.isawaitable(result) else result
 
 
-def _run_to_end(work: Awaitable[Any]) -> Any:
+def is_of_tool(problem: BaseException) -> bool:
+    """Whether what a tool raised is its own failure, as `sys.exit()` in it is, and not meant for this program: ^C is."""
+    return not isinstance(problem, KeyboardInterrupt)
+
+
+def _run_to_end(work: Awaitable[Any], timeout_s: float) -> Any:
     import asyncio  # who blocks and has no such tools needs none of it
-
-    async def run() -> Any:
-        try:
-            return await work
-        except asyncio.CancelledError:
-            raise RuntimeError("it cancelled itself") from None
 
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(run())
+        return _run_on_loop(work, timeout_s)
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(copy_context().run, asyncio.run, run()).result()
+        return thread.submit(copy_context().run, _run_on_loop, work, timeout_s).result()
+
+
+def _run_on_loop(work: Awaitable[Any], timeout_s: float) -> Any:
+    """Run to its end on a new loop; what goes on after that is cancelled, and left behind where that does not end it."""
+    import asyncio
+
+    from sandcell.client.task_ends import end_tasks
+
+    async def run() -> Any:
+        task = asyncio.ensure_future(work)
+        if not (await asyncio.wait((task,), timeout=timeout_s))[0]:
+            raise TimeoutError(_TOO_LATE)
+        if task.cancelled():
+            raise RuntimeError("it cancelled itself")
+        return task.result()
+
+    async def end() -> None:
+        await end_tasks(task for task in asyncio.all_tasks() if task is not asyncio.current_task())
+        await loop.shutdown_asyncgens()
+
+    loop = asyncio.new_event_loop()
+    runner = asyncio.Runner(
+        loop_factory=lambda: loop
+    )  # of whose `close` there is too much: it waits for ever
+    try:
+        return runner.run(run())
+    finally:
+        runner.run(end())
+        loop.close()
 
 
 def call(function: Callable[..., Any], *args: Any) -> Any:
