@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import keyword
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from sandcell.cell_outputs import CellOutputs, NotebookOutputs, Output, timing_of
+from sandcell.plain_fields import fields_of
 from sandcell.results import ExecutionError
 from sandcell_container.end import End
 from sandcell_container.errors import ErrorCode, error
@@ -124,7 +125,7 @@ class NotebookResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it but the notebook itself, JSON-safe."""
-        cells = [{**asdict(cell), "failed": cell.failed} for cell in self.cells]
+        cells = [{**fields_of(cell), "failed": cell.failed} for cell in self.cells]
         return {"ok": self.ok, "path": self.path, "duration": self.duration, "cells": cells}
 
     def __repr__(self) -> str:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from sandcell.handle import Handle, left_out_of
+from sandcell.plain_fields import fields_of
 from sandcell_container.errors import ErrorCode, error
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it, JSON-safe; `from_dict` takes it back."""
-        return asdict(self)
+        return fields_of(self)
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Self:

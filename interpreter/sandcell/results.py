@@ -6,7 +6,7 @@ Source: CONTRACT section 1 for every name and shape here.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import msgspec
@@ -27,6 +27,7 @@ from sandcell.events import (
     ToolCalled,
     Truncated,
 )
+from sandcell.plain_fields import fields_of
 from sandcell.result import Image, Result
 from sandcell.screen import Screen, cut_middle, strip_ansi
 from sandcell_container.end import End, Truncation
@@ -160,7 +161,7 @@ class RunResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it, JSON-safe; `from_dict` takes it back."""
-        return {**asdict(self), "ok": self.ok, "timed_out": self.timed_out}
+        return {**fields_of(self), "ok": self.ok, "timed_out": self.timed_out}
 
     @classmethod
     def from_dict(cls, given: dict[str, Any]) -> RunResult:

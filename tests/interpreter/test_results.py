@@ -391,3 +391,30 @@ def test_a_run_in_a_notebook_looks_as_it_was() -> None:
 def test_formats_name_what_is_ours_and_others_as_they_are() -> None:
     plotly = Result(mime={"application/vnd.plotly.v1+json": {"data": [{}]}, "text/html": "h"})
     assert plotly.formats() == ["html", "chart", "application/vnd.plotly.v1+json"]
+
+
+def nested(depth: int) -> list[Any]:
+    found: list[Any] = []
+    for _ in range(depth):
+        found = [found]
+    return found
+
+
+def test_a_result_is_plain_data_however_deep_it_is_nested() -> None:
+    depth = 900  # what is read as JSON has a hundred more
+    deep = nested(depth)
+    run = build(ResultAdded(data={"application/json": {"deep": deep}}, metadata={}, is_main=True))
+    told = run.to_dict()["results"][0]["mime"]["application/json"]["deep"]
+    assert run.results[0].to_dict()["mime"]["application/json"]["deep"] is not deep
+    assert told is not deep
+    while told:
+        (told,) = told
+        depth -= 1
+    assert depth == 0
+
+
+def test_what_to_dict_gives_is_the_callers_own() -> None:
+    run = build(ResultAdded(data={"text/plain": "x"}, metadata={"a": [1]}, is_main=True))
+    told = run.to_dict()
+    told["results"][0]["metadata"]["a"].append(2)
+    assert run.results[0].metadata == {"a": [1]}
