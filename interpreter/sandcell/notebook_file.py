@@ -14,11 +14,24 @@ from sandcell.client.local_file import Replacement
 from sandcell_container.errors import ErrorCode, error
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from sandcell.notebook import Notebook
 
 __all__ = ["NotebookFile", "check_target", "read_notebook", "write_notebook"]
 
 _CURRENT = 4
+_DEEPEST = 128  # levels of what a notebook holds: who reads and copies it recurses, some of them several times a level
+_TOO_DEEP = f"it is nested more than {_DEEPEST} levels deep"
+_NO_NOTEBOOK = (
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    RecursionError,
+    nbformat.ValidationError,
+)
 _SPARE = 10  # how many times as long as the last writing took, before a half-done notebook is written again
 
 
@@ -35,8 +48,9 @@ def read_notebook(path: str | os.PathLike[str]) -> Notebook:
     except FileNotFoundError:
         what = f"there is no notebook {os.fspath(path)}"
         raise error(ErrorCode.FILE_NOT_FOUND, what, hint="a path on this machine") from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, nbformat.ValidationError) as problem:
-        first = str(problem).partition("\n")[0]
+    except _NO_NOTEBOOK as problem:
+        deep = isinstance(problem, RecursionError)
+        first = _TOO_DEEP if deep else str(problem).partition("\n")[0]
         what = f"{os.fspath(path)} cannot be read as a notebook: {first}"
         raise error(ErrorCode.INVALID_ARGUMENT, what, hint="a file that Jupyter wrote") from problem
 
@@ -47,7 +61,10 @@ def write_notebook(notebook: Notebook, path: str | os.PathLike[str]) -> None:
     Raises:
         InvalidRequest (INVALID_ARGUMENT): it cannot be written there.
     """
-    data = _encode(notebook)
+    try:
+        data = _encode(notebook)
+    except RecursionError as problem:
+        raise _unwritable(path, _TOO_DEEP) from problem
     try:
         replacement = Replacement(os.fspath(path))
         try:
@@ -96,6 +113,7 @@ def _parse(text: str) -> Notebook:
     if not isinstance(raw, dict):
         raise TypeError("it is no JSON object")
     held = cast("dict[str, Any]", raw)
+    _check_depth(held)
     formats: Any = nbformat  # it has no annotations
     if held.get("nbformat") != _CURRENT:
         return cast("Notebook", formats.reads(text, as_version=_CURRENT))
@@ -113,6 +131,22 @@ def _check(notebook: dict[str, Any]) -> None:
     for cell in notebook["cells"]:
         if not isinstance(cell.setdefault("source", ""), str | list):
             raise TypeError("the source of a cell is no text")
+
+
+def _check_depth(notebook: dict[str, Any]) -> None:
+    """Raise ValueError where it is nested too deep for those who get it, so that none of them fails half way."""
+    level: list[Any] = [notebook]
+    for _ in range(_DEEPEST):
+        level = [inner for each in level for inner in _parts_of(each) if isinstance(inner, dict | list)]
+        if not level:
+            return
+    raise ValueError(_TOO_DEEP)
+
+
+def _parts_of(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return cast("dict[str, Any]", value).values()
+    return cast("list[Any]", value)
 
 
 def _fill_in(notebook: dict[str, Any]) -> None:

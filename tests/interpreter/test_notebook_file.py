@@ -96,6 +96,11 @@ def test_what_is_nearly_a_notebook_is_read_as_jupyter_reads_it(tmp_path: Path) -
         ('{"nbformat": 4, "metadata": [], "cells": []}', "its metadata are no object"),
         ('{"nbformat": 4, "cells": [{"cell_type": "code", "source": 7}]}', "cannot be read as a notebook"),
         ('{"nbformat": 99, "cells": []}', "cannot be read as a notebook"),
+        (
+            '{{"nbformat": 4, "cells": [], "metadata": {{"a": {}{}}}}}'.format("[" * 200, "]" * 200),
+            "nested more than",
+        ),
+        ("[" * 100_000, "nested more than 128 levels"),
     ],
 )
 def test_what_is_no_notebook_is_refused(tmp_path: Path, text: str, words: str) -> None:
@@ -103,6 +108,16 @@ def test_what_is_no_notebook_is_refused(tmp_path: Path, text: str, words: str) -
     with pytest.raises(SandcellError, match=words) as caught:
         read_notebook(tmp_path / "a.ipynb")
     assert caught.value.code is ErrorCode.INVALID_ARGUMENT
+
+
+def test_what_is_nested_too_deep_to_be_written_is_refused(tmp_path: Path) -> None:
+    deep: list[Any] = []
+    for _ in range(900):
+        deep = [deep]
+    with pytest.raises(SandcellError, match="nested more than 128 levels") as caught:
+        write_notebook({"cells": [], "metadata": {"a": deep}}, tmp_path / "a.ipynb")
+    assert caught.value.code is ErrorCode.INVALID_ARGUMENT
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_a_file_that_is_not_there_is_told_by_its_name(tmp_path: Path) -> None:
