@@ -13,8 +13,8 @@ import logging
 import secrets
 import socket
 from collections import Counter
-from contextlib import ExitStack, asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
@@ -39,7 +39,7 @@ _PATIENCE_S = (
     10.0  # for it and the arguments behind it; for a caller to take its answer; for a host to come again
 )
 _RETRY_S = 0.1
-_MOST = 128  # connections at once that have not said all: each may hold arguments in memory
+_MOST = 128  # connections at once that have not said all, each may hold arguments in memory: the next ends the oldest
 _BACKLOG = 256
 _MOST_TOOLS = 128
 
@@ -141,31 +141,37 @@ class ToolRoom:
         self._accepting = self._tasks.create_task(self._accept(self._listener))
 
     async def _accept(self, listener: socket.socket) -> None:
-        """Serve whoever connects, until cancelled; over the bound they wait in the queue of the socket."""
-        loop, room = asyncio.get_running_loop(), asyncio.Semaphore(_MOST)
+        """Serve whoever connects, until cancelled. Who connects and says nothing makes nobody wait who has something to say:
+        over the bound the oldest of them is dropped."""
+        loop, silent = asyncio.get_running_loop(), dict[asyncio.Task[None], None]()
         async with asyncio.TaskGroup() as serving:
             while True:
-                await room.acquire()
                 try:
                     connection, _ = await loop.sock_accept(listener)
                 except OSError as problem:  # no descriptor is free, which no event tells the end of
                     log.warning("a caller of tools was not taken: %s", problem)
-                    room.release()
                     await asyncio.sleep(_RETRY_S)
-                else:
-                    serving.create_task(self._serve(connection, room))
+                    continue
+                task = serving.create_task(self._serve(connection, silent))
+                silent[task] = None
+                task.add_done_callback(lambda done: silent.pop(done, None))
+                if len(silent) > _MOST:
+                    oldest = next(iter(silent))
+                    del silent[oldest]
+                    oldest.cancel()
+                await asyncio.sleep(
+                    0
+                )  # `sock_accept` does not wait where somebody is there: now those are heard
 
-    async def _serve(self, connection: socket.socket, room: asyncio.Semaphore) -> None:
-        """Serve one caller; its place in `room` is given back when what it asks has been read."""
+    async def _serve(self, connection: socket.socket, silent: dict[asyncio.Task[None], None]) -> None:
+        """Serve one caller, which is in `silent` until what it asks has been read."""
         try:
-            with ExitStack() as place:
-                place.callback(room.release)
-                async with _streams(connection) as (reader, writer):
-                    asked = await self._read(reader)
-                    place.close()
-                    answer = await _call(asked, reader) if isinstance(asked, _Asking) else asked
-                    async with asyncio.timeout(_PATIENCE_S):
-                        await _send(writer, answer)
+            async with _streams(connection) as (reader, writer):
+                asked = await self._read(reader)
+                silent.pop(cast("asyncio.Task[None]", asyncio.current_task()), None)
+                answer = await _call(asked, reader) if isinstance(asked, _Asking) else asked
+                async with asyncio.timeout(_PATIENCE_S):
+                    await _send(writer, answer)
         except (OSError, ValueError, TimeoutError, asyncio.IncompleteReadError) as problem:
             log.debug("dropped a caller of tools: %r", problem)  # it is user code: anything may come of it
         except Exception:  # the outermost place: the caller sees its connection end

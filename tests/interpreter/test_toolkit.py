@@ -6,6 +6,7 @@ import builtins
 import inspect
 import pickle
 import pydoc
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -63,6 +64,17 @@ def test_what_cannot_be_arguments_is_refused_before_it_travels(args: Any, kwargs
     with pytest.raises(TypeError) as caught:
         tools_of(SPEC)["get-it"](*args, **kwargs)
     assert type(caught.value).__name__ == "InvalidArguments"
+
+
+def test_where_nobody_takes_callers_it_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolkit, "_REACHED_S", 1)
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as first:
+        listener.bind("")
+        listener.listen(0)
+        first.connect(listener.getsockname())
+        link = Link(listener.getsockname()[1:].decode(), "secret")
+        with pytest.raises(ToolUnavailable, match="cannot be reached"):
+            Tools(lambda: link).list()
 
 
 def test_without_anybody_there_it_is_unavailable() -> None:

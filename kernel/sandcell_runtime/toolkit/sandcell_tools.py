@@ -19,6 +19,7 @@ import json
 import keyword
 import os
 import socket
+import struct
 import sys
 from typing import TYPE_CHECKING, Any, cast
 
@@ -32,6 +33,7 @@ VARIABLE = "SANDCELL_TOOLS"  # ADDRESS:SECRET
 _TYPES = {"integer": int, "number": float, "string": str, "boolean": bool, "array": list, "object": dict}
 _NOT_TO_BE = (StopIteration, StopAsyncIteration)  # raised in a coroutine they would be something else
 _CHUNK = 65536
+_REACHED_S = 10  # in which the other side takes a caller, and what it asks
 
 
 class ToolError(Exception):
@@ -146,8 +148,9 @@ async def _call_async(link: Link, name: str, arguments: dict[str, Any]) -> Any:
 
     request = _request(link, "call", name, arguments)
     try:
-        reader, writer = await asyncio.open_unix_connection("\0" + link.address)
-    except OSError as problem:
+        opening = asyncio.open_unix_connection("\0" + link.address)
+        reader, writer = await asyncio.wait_for(opening, _REACHED_S)
+    except (OSError, asyncio.TimeoutError) as problem:  # noqa: UP041 -- in 3.10 they are two
         raise _unreachable(problem) from None
     try:
         writer.write(request)
@@ -273,6 +276,8 @@ def _exchange(link: Link, request: bytes, name: str = "") -> Any:
     """Send a request and return its answer. Whatever breaks this off gives the call up: the connection ends."""
     with socket.socket(socket.AF_UNIX) as connection:
         try:
+            # Of connecting, too, which waits where many others do; not of reading: a tool has its own time.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _REACHED_S, 0))
             connection.connect("\0" + link.address)
             try:
                 connection.sendall(request)
