@@ -27,6 +27,7 @@ from sandcell.events import (
     ToolCalled,
     Truncated,
 )
+from sandcell.model_text import text_of
 from sandcell.plain_fields import fields_of
 from sandcell.result import Image, Result
 from sandcell.screen import Screen, cut_middle, strip_ansi
@@ -152,7 +153,7 @@ class RunResult:
         parts = [
             self.stdout,
             _labelled("stderr", self.stderr),
-            *(_for_model(result) for result in self.results),
+            *(text_of(result) for result in self.results),
             self._error_for_model(),
             *self._notes(),
         ]
@@ -439,13 +440,6 @@ def _error_of(event: Failed) -> Exception:
 
 def _labelled(name: str, text: str) -> str:
     return f"[{name}]\n{text}" if text.strip() else ""
-
-
-def _for_model(result: Result) -> str:
-    """Return what a model can read of a result; images are counted elsewhere."""
-    text = result.markdown or result.text or ""
-    seen = [name for name in ("svg", "pdf") if name in result.formats()]
-    return "\n".join(filter(None, [text, *(f"[a {name} is shown]" for name in seen)]))
 
 
 def _cut_note(name: str, cut: Truncation) -> str:
