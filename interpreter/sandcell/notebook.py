@@ -191,6 +191,9 @@ class NotebookRun:
 
     def _work(self, number: int, index: int, cell: dict[str, Any]) -> CellWork:
         source = _source_of(cell)
+        if not _is_sendable(source):
+            what = f"the source of cell {index + 1} holds half a character"
+            raise error(ErrorCode.INVALID_ARGUMENT, what, hint="a lone surrogate, which no program can hold")
         return CellWork(
             number=number,
             index=index,
@@ -201,10 +204,19 @@ class NotebookRun:
         )
 
 
+def _is_sendable(source: str) -> bool:
+    try:
+        source.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def language_of(notebook: Notebook) -> str:
     """Return the language that a notebook says it is in, "python" where it says nothing."""
     metadata = notebook.get("metadata", {})
-    named = (metadata.get("kernelspec", {}).get("language"), metadata.get("language_info", {}).get("name"))
+    told = ((metadata.get("kernelspec"), "language"), (metadata.get("language_info"), "name"))
+    named = [cast("dict[str, Any]", part).get(name) for part, name in told if isinstance(part, dict)]
     return next((name for name in named if isinstance(name, str) and name), "python")
 
 

@@ -128,9 +128,20 @@ def _check(notebook: dict[str, Any]) -> None:
     for part in (notebook, *notebook["cells"]):
         if not isinstance(part.setdefault("metadata", {}), dict):
             raise TypeError("its metadata are no object")
-    for cell in notebook["cells"]:
-        if not isinstance(cell.setdefault("source", ""), str | list):
-            raise TypeError("the source of a cell is no text")
+    for number, cell in enumerate(notebook["cells"], 1):
+        if not _is_text(cell.setdefault("source", "")):
+            raise TypeError(f"the source of cell {number} is no text")
+        if not _is_list_of_objects(cell.get("outputs", [])):
+            raise TypeError(f"the outputs of cell {number} are no list of objects")
+
+
+def _is_text(source: Any) -> bool:
+    lines = cast("list[object]", source) if isinstance(source, list) else [source]
+    return all(isinstance(line, str) for line in lines)
+
+
+def _is_list_of_objects(outputs: Any) -> bool:
+    return isinstance(outputs, list) and all(isinstance(each, dict) for each in cast("list[object]", outputs))
 
 
 def _check_depth(notebook: dict[str, Any]) -> None:

@@ -100,7 +100,7 @@ class Speakers:
             return
         spec = await self._foreign.specs.find(wanted)
         if spec is None:
-            there = [each.name for each in await self._foreign.specs.all()]
+            there = [each.name for each in await self._foreign.specs.all() if named(each.name) is None]
             raise unknown_language(name, [*self._known(), *there])
         if len(self._learnt) >= _MOST_LEARNT:
             raise error(ErrorCode.QUOTA_EXCEEDED, f"{_MOST_LEARNT} kernels were used by their names")

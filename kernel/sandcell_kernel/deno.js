@@ -97,7 +97,9 @@
   let link = null;
   const tools = new Proxy({}, {
     get(_, name) {
-      if (typeof name !== "string" || name === "then") return undefined;
+      if (name === Symbol.toPrimitive) return () => "[host tools]";
+      // What the language asks of any object is no tool.
+      if (typeof name !== "string" || name === "then" || name === "toJSON") return undefined;
       if (name === "list") return () => exchange("list", "");
       return (args = {}) => exchange("call", name, args);
     },

@@ -420,11 +420,12 @@ def test_host_tools_are_called_from_javascript(sandbox: Sandbox, language: str) 
         try { await tools.divide({ a: 1, b: 0 }) } catch (error) { problem = `${error.name}: ${error.message}` }
         let wrong = null;
         try { await tools.multiply({}) } catch (error) { wrong = error.name }
-        [quotients, first.name, problem, wrong]
+        [quotients, first.name, problem, wrong, `${tools} ${JSON.stringify(tools)}`]
     """
     run = sandbox.run_code(code, language=language, tools=[divide])
     assert run.error is None
-    assert run.value == [[0.25, 0.5], "divide", "ZeroDivisionError: float division by zero", "UnknownTool"]
+    failed = ["ZeroDivisionError: float division by zero", "UnknownTool"]
+    assert run.value == [[0.25, 0.5], "divide", *failed, "[host tools] {}"]
     assert [call.name for call in run.tool_calls][:3] == ["divide"] * 3
     without = sandbox.run_code("await tools.divide({ a: 1, b: 1 })", language=language)
     assert without.error is not None
@@ -597,6 +598,7 @@ def test_an_unknown_language_lists_what_there_is(own: Sandbox) -> None:
     there = raised.value.details["languages"]
     assert {"python", "javascript", "typescript", "bash", "r", "toy"} <= set(there)
     assert not any("sandcell" in name for name in there)
+    assert not {"python3", "ir"} & set(there)  # kernels of those that have a name already
 
 
 def test_a_missing_program_is_told_with_the_line_that_installs_it(own: Sandbox) -> None:

@@ -175,8 +175,15 @@ def test_a_failure_is_the_first_that_may_not_be() -> None:
     assert result.to_dict()["cells"][2]["error"]["name"] == "KeyError"
 
 
+def test_half_a_character_in_code_is_told_with_its_cell_before_anything_runs() -> None:
+    with pytest.raises(SandcellError, match="source of cell 2 holds half a character") as caught:
+        NotebookRun(_notebook(_code("1"), _code("'\ud800'")))
+    assert caught.value.code is ErrorCode.INVALID_ARGUMENT
+
+
 def test_the_language_is_what_the_notebook_says() -> None:
     assert language_of(_notebook()) == "python"
     assert language_of({"metadata": {"language_info": {"name": "R"}}}) == "R"
     named = {"kernelspec": {"language": "typescript"}, "language_info": {"name": "javascript"}}
     assert language_of({"metadata": named}) == "typescript"
+    assert language_of({"metadata": {"kernelspec": 5, "language_info": "x"}}) == "python"

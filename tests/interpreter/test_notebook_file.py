@@ -97,6 +97,15 @@ def test_what_is_nearly_a_notebook_is_read_as_jupyter_reads_it(tmp_path: Path) -
         ('{"nbformat": 4, "cells": [{"cell_type": "code", "source": 7}]}', "cannot be read as a notebook"),
         ('{"nbformat": 99, "cells": []}', "cannot be read as a notebook"),
         (
+            '{"nbformat": 4, "cells": [{"cell_type": "markdown"}, {"source": 7}]}',
+            "cell 2 is no text",
+        ),
+        ('{"nbformat": 4, "cells": [{"cell_type": "code", "source": [7]}]}', "cell 1 is no text"),
+        (
+            '{"nbformat": 4, "cells": [{"cell_type": "code", "outputs": "x"}]}',
+            "of cell 1 are no list of objects",
+        ),
+        (
             '{{"nbformat": 4, "cells": [], "metadata": {{"a": {}{}}}}}'.format("[" * 200, "]" * 200),
             "nested more than",
         ),
