@@ -177,14 +177,39 @@ async def test_a_read_only_variable_is_named(session: Session) -> None:
 async def test_what_cannot_be_a_variable_is_refused(session: Session, name: str) -> None:
     assert (await refused(session, "ls", env={name: "x"})).code is ErrorCode.INVALID_ENV_NAME
     with pytest.raises(SandcellError):
-        session.set_env({name: "x"})
+        await session.set_env({name: "x"})
     assert (await run(session, "ls")).out == b""
+
+
+async def test_set_env_of_a_read_only_variable_is_refused_whole_and_at_once(session: Session) -> None:
+    await run(session, "readonly r=1; readonly -a list=(1); x=old")
+    for name in ("r", "list", "UID"):
+        for value in ("2", None):
+            with pytest.raises(SandcellError, match=f"'{name}' is read-only") as caught:
+                await session.set_env({"x": AWKWARD, name: value, "y": "1"})
+            assert caught.value.code is ErrorCode.INVALID_ENV_NAME
+    assert (await run(session, "(exit 3)")).code == 3
+    await session.set_env({"z": "z"})
+    assert (await run(session, "echo $? $r $x ${y-none} $z")).out == b"3 1 old none z\n"
+    await session.restart()
+    assert (await run(session, "echo ${r-none} $z")).out == b"none z\n"
+
+
+async def test_set_env_while_a_command_runs_holds_for_the_next(session: Session, place: Place) -> None:
+    running = session.run(
+        CommandOrder(text="echo on; while [ ! -e go ]; do sleep 0.01; done; echo ${x-none}")
+    )
+    await begun(running, b"on\n")
+    await session.set_env({"x": "new"})
+    (place.outside / "go").touch()
+    assert (await outcome(running)).out == b"on\nnone\n"
+    assert (await run(session, "echo $x")).out == b"new\n"
 
 
 async def test_set_env_holds_from_the_next_command_on(session: Session) -> None:
     await run(session, "export gone=1; x=old")
-    session.set_env({"x": "first", "y": AWKWARD})
-    session.set_env({"x": "new", "gone": None})
+    await session.set_env({"x": "first", "y": AWKWARD})
+    await session.set_env({"x": "new", "gone": None})
     assert (await run(session, 'printenv x; printf %s "$y"; echo ${gone-none}')).out == (
         b"new\n" + AWKWARD.encode(errors="surrogateescape") + b"none\n"
     )
@@ -196,7 +221,7 @@ async def test_set_env_holds_from_the_next_command_on(session: Session) -> None:
 
 async def test_what_comes_from_the_sandbox_leaves_a_session_s_own_alone(session: Session) -> None:
     await run(session, "readonly fixed=1; x=old")
-    session.set_env({"mine": "1"})
+    await session.set_env({"mine": "1"})
     session.inherit_env({"fixed": "2", "mine": "2", "x": AWKWARD, "HOME": None})
     done = await run(session, 'printf "%s|" "$x" $fixed $mine ${HOME-none}')
     assert done.out == AWKWARD.encode(errors="surrogateescape") + b"|1|1|none|"

@@ -129,17 +129,18 @@ class Session:
         """The end of what its last command said, both streams, as text."""
         return self.life.last_output.decode(errors="replace")
 
-    def set_env(self, changes: Mapping[str, str | None]) -> None:
-        """Change variables before its next command, and for its restarts; None takes one away.
+    async def set_env(self, changes: Mapping[str, str | None]) -> None:
+        """Change variables, all or none, and for its restarts; None takes one away. It is done when this returns; while
+        commands run or wait, before the next one, which is refused where a variable is read-only by then.
 
         Raises:
-            InvalidRequest: INVALID_ENV_NAME, INVALID_ARGUMENT. Gone (SESSION_ENDED).
+            InvalidRequest: INVALID_ENV_NAME, also of what is read-only; INVALID_ARGUMENT. Gone (SESSION_ENDED).
         """
         check_names(changes)
         self.check_live()
         encoded = {name: encode_value(name, value) for name, value in changes.items()}
+        await self.life.set_env(encoded)
         self._lasting |= encoded
-        self.life.set_env(encoded)
 
     def inherit_env(self, changes: Mapping[str, str | None]) -> None:
         """Change what comes from the sandbox before its next command, and for its restarts: of variables that it was not
@@ -174,7 +175,7 @@ class Session:
                 await self._life.stop()
             self._life = await self._open_life(self)
             self._life.inherit_env(self._inherited)
-            self._life.set_env(self._lasting)
+            self._life.keep_env(self._lasting)
             self.starts += 1
 
     async def delete(self) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 from sandcell_container.end import End
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.guest.shell import first_of
-from sandcell_container.guest.shell_lines import INTERRUPTED, not_run, refusal_of
+from sandcell_container.guest.shell_lines import INTERRUPTED, ShellOrder, not_run, refusal_of
 
 if TYPE_CHECKING:
     from sandcell_container.guest.session_command import SessionCommand, StopCause
@@ -70,6 +70,7 @@ class ShellLife:
         self._queue: deque[SessionCommand] = deque()
         self._inherited = dict[str, bytes | None]()
         self._lasting = dict[str, bytes | None]()
+        self._changes = deque[tuple[dict[str, bytes | None], asyncio.Future[None]]]()
         self._news = asyncio.Event()
         self._is_stopping = False
         self._over = asyncio.Event()
@@ -118,8 +119,26 @@ class ShellLife:
             command.queue_timer = loop.call_later(seconds, self._give_up, command, seconds)
         self._news.set()
 
-    def set_env(self, changes: dict[str, bytes | None]) -> None:
-        """Change variables before the next command."""
+    async def set_env(self, changes: dict[str, bytes | None]) -> None:
+        """Change variables, all or none: at once where no command runs or waits, else before the next one.
+
+        Cancelling leaves open whether it is done.
+
+        Raises:
+            InvalidRequest (INVALID_ENV_NAME): one is read-only. Gone (SESSION_ENDED).
+        """
+        if self.running is not None or self._queue:
+            self.keep_env(changes)
+            return
+        if self.is_over:
+            raise session_ended(self._session_id, self.end, self.last_output)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._changes.append((changes, done))
+        self._news.set()
+        await done
+
+    def keep_env(self, changes: dict[str, bytes | None]) -> None:
+        """Change variables before the next command, which is refused where one is read-only."""
         self._lasting |= changes
 
     def inherit_env(self, changes: dict[str, bytes | None]) -> None:
@@ -160,12 +179,32 @@ class ShellLife:
 
     async def _have_next(self) -> bool:
         """Return True when a command waits, False when bash is to end."""
-        while not self._queue:
+        while self._changes or not self._queue:
             if self.is_over:
                 return False
+            if self._changes:
+                if not await self._is_ready():
+                    return False
+                await self._change(*self._changes.popleft())
+                continue
             self._news.clear()
             await self._news.wait()
         return True
+
+    async def _change(self, changes: dict[str, bytes | None], done: asyncio.Future[None]) -> None:
+        """Change variables between two commands. A bash that hangs meanwhile is found by who wants it ready."""
+        order = ShellOrder(command=b"", lasting=tuple(changes.items()), changes=True)
+        finish = self._shell.begin(order)
+        await first_of(finish, timeout_s=_READY_S)
+        told = finish.result() if finish.done() else None
+        if done.done():
+            return  # nobody waits for it any more
+        if told is None:
+            done.set_exception(session_ended(self._session_id, self.end, self.last_output))
+        elif told.refusal is not None:
+            done.set_exception(refusal_of(told.refusal, order))
+        else:
+            done.set_result(None)
 
     # one command
 
@@ -287,6 +326,10 @@ class ShellLife:
         self.running = None
         while self._queue:
             self._queue.popleft().refuse(session_ended(self._session_id, self.end, self.last_output))
+        for _, done in self._changes:
+            if not done.done():
+                done.set_exception(session_ended(self._session_id, self.end, self.last_output))
+        self._changes.clear()
         self._pipes.close()
         self._over.set()
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from sandcell_container.errors import ErrorCode, error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from sandcell_container.errors import SandcellError
 
@@ -52,7 +52,8 @@ class ShellOrder:
     `asks` are FIFOs by which `read`, where the command has no input, asks for a line: where its words go, and where the line
     comes from. `cwd`, `env` and `stdin` (the path of a file) are for this command alone; of `cwd` and `env` stays what the command
     itself has changed. `lasting` are variables for the session; so are those of the sandbox, which are `inherited`: the
-    session keeps those that are read-only in it. A value of None takes the variable away.
+    session keeps those that are read-only in it. A value of None takes the variable away. `changes`: no command is run, and all
+    of the variables for the session are changed, or none.
     """
 
     command: bytes
@@ -62,6 +63,7 @@ class ShellOrder:
     lasting: tuple[tuple[str, bytes | None], ...] = ()
     stdin: bytes | None = None
     asks: tuple[bytes, bytes] | None = None
+    changes: bool = False
 
 
 INTERRUPTED = 130
@@ -155,6 +157,9 @@ _SET = rb"""if \builtin unset -v %(name)s; then \builtin export %(name)s="$__san
 _UNSET = rb"""\builtin unset -v %(name)s || %(refuse)s; """
 # `@A` is what bash itself has to say to make the variable again; `+`, as `set -u` refuses what is not set.
 _SAVE = rb"""__sandcell_saved[%(at)d]=${%(name)s[@]+${%(name)s[@]@A}} __sandcell_undo[%(at)d]=; """
+_CHECK = rb"""[[ ${%(name)s[@]+${%(name)s[@]@a}} != *r* ]] || %(refuse)s; """
+_UNLESS_REFUSED = rb"""\builtin [ "$__sandcell_refused" ] || { %s}; """
+_RUN_NOTHING = rb"""__sandcell_refused=1; """
 _NOTE = rb"""__sandcell_given[%(at)d]=${%(name)s+${%(name)s@A}}; """
 _CWD = (
     _VALUE + rb"""__sandcell_pwd=${PWD-} __sandcell_oldpwd=${OLDPWD-} __sandcell_there=; """
@@ -201,8 +206,10 @@ def encode_order(order: ShellOrder, mark: bytes) -> bytes:
     plan, values = list[bytes](), list[bytes]()
     for name, value in order.inherited:
         plan.append(_change(name, value, 0, values, refuse=rb"\builtin :"))
-    for name, value in order.lasting:
-        plan.append(_change(name, value, len(order.env), values))
+    if order.changes:
+        plan += _all_or_none(order.lasting, values)
+    else:
+        plan += [_change(name, value, len(order.env), values) for name, value in order.lasting]
     if order.cwd is not None:
         plan.append(_CWD % {b"missing": _REFUSE % b"missing", b"forbidden": _REFUSE % b"forbidden"})
         # Not looked up in CDPATH, and no option.
@@ -229,6 +236,20 @@ def _change(
         return _UNSET % fields
     values.append(value)
     return (_VALUE + _SET) % fields
+
+
+def _all_or_none(changes: Iterable[tuple[str, bytes | None]], values: list[bytes]) -> Iterator[bytes]:
+    """Yield what looks for read-only variables first. Every value is read, whether or not it is of use."""
+    named = [({b"at": 0, b"name": name.encode()}, value) for name, value in changes]
+    for fields, _ in named:
+        fields[b"refuse"] = _REFUSE_NAME % fields
+        yield _CHECK % fields
+    for fields, value in named:
+        if value is not None:
+            values.append(value)
+            yield _VALUE
+        yield _UNLESS_REFUSED % ((_UNSET if value is None else _SET) % fields)
+    yield _RUN_NOTHING
 
 
 # What was taken back has to be marked before it is begun: SIGINT may come in between, and then all of it runs again.

@@ -79,10 +79,10 @@ class SessionRoom:
         begin = partial(self._begin, session_id, command_id, body)
         return self._records.follow(command_id, (session_id, body), begin)
 
-    def change_env(self, session_id: str, body: ChangeEnv) -> Session:
+    async def change_env(self, session_id: str, body: ChangeEnv) -> Session:
         """Change variables from the next command on. Raises as `Session.set_env`, and NotFound."""
         session = self.get(session_id)
-        session.set_env(check_env(body.env))
+        await session.set_env(check_env(body.env))
         return session
 
     async def start_process(self, session_id: str, body: CreateProcess) -> Process:

@@ -115,12 +115,12 @@ class EnvHandler(ApiHandler):
     def get(self) -> None:
         self.reply(EnvInfo(env=self.guest.env.whole()))
 
-    def patch(self) -> None:
+    async def patch(self) -> None:
         session_id = self.get_query_argument("session", "")
         body = self.body(ChangeEnv, lone="surrogateescape")
         if session_id:
             sessions = self.guest.sessions
-            self.reply(sessions.describe(sessions.change_env(session_id, body)))
+            self.reply(sessions.describe(await sessions.change_env(session_id, body)))
         else:
             self.guest.env.change(body.env)
             self.get()

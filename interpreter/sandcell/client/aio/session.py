@@ -173,8 +173,12 @@ class AsyncSession:
     async def set_env(self, **values: str | None) -> None:
         """Change variables from its next command on, also after a restart; None takes one away.
 
+        All of them or none. While a command runs or waits nobody can tell what will be read-only: then the next one is
+        refused instead.
+
         Raises:
-            InvalidRequest (INVALID_ENV_NAME). Gone (SESSION_ENDED): its shell has ended.
+            InvalidRequest (INVALID_ENV_NAME): no variable, or one that is read-only in the session. Gone (SESSION_ENDED): its
+                shell has ended.
         """
         body = ChangeEnv(env=env_of(values))
         request = Request(
