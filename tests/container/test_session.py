@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 from typing import TYPE_CHECKING
 
@@ -407,6 +408,19 @@ async def test_functions_named_as_what_our_lines_need_stay_the_users(session: Se
     assert (await run(session, "true", env={"A": "1"}, cwd="/")).code == 0
     assert (await run(session, f"unset -f {names}; cd /; pwd")).out == b"/\n"
     assert (await run(session, "declare -F builtin command eval")).out == b""
+
+
+@pytest.mark.parametrize("sabotage", ["exec 12>&-", "exec 11>&-", "ulimit -n 16; exec 12>&-"])
+async def test_who_closes_what_bash_keeps_loses_the_session_and_reads_nothing_of_ours(
+    session: Session, sabotage: str
+) -> None:
+    done = await run(session, f"echo said; {sabotage}")
+    assert (done.out, done.end.end.cause, done.end.end.state) == (b"said\n", "lost", "lost")
+    assert re.fullmatch(
+        rb"(bash: \d+: Bad file descriptor\n)*", done.err
+    )  # bash's own word for what was done
+    with pytest.raises(SandcellError, match="has ended: lost"):
+        await run(session, "echo on")
 
 
 async def test_few_open_files_are_no_end_of_a_session(session: Session) -> None:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.guest.shell_lines import (
+    CLOSED,
     FIRST_LINES,
     Begun,
     Dropped,
@@ -119,12 +120,13 @@ async def first_of(*futures: asyncio.Future[Any], timeout_s: float | None = None
 class Shell:
     """A bash at work. Commands one at a time: `ready`, `begin`, wait for what that returns, `interrupt` meanwhile.
 
-    `cwd` is its folder, as it said after the last command.
+    `cwd` is its folder, as it said after the last command. `is_broken`: it ends because a command has taken its descriptors.
     """
 
     def __init__(self, sock: socket.socket, job: Job, cwd: str) -> None:
         self.job = job
         self.cwd = cwd
+        self.is_broken = False
         self.exited: asyncio.Future[JobExit | None] = asyncio.get_running_loop().create_future()
         self._loop = asyncio.get_running_loop()
         self._sock = sock
@@ -280,6 +282,8 @@ class Shell:
             case Begun(number) if number == now.number:
                 _resolve(now.begun, now.refusal is None)
                 self._drops = 0
+            case Refused(reason) if reason == CLOSED:
+                self.is_broken = True
             case Refused(reason):
                 now.refusal = reason
             case Dropped(number) if number == now.number:
@@ -331,6 +335,8 @@ class Shell:
             _resolve(now.reported, None)
 
     def _on_exit(self, ended: JobExit | None) -> None:
+        if self._sock.fileno() >= 0:
+            self._on_readable()  # its last words may be there
         self.exited.set_result(ended)
         if not self._round.finish.done():
             self._round.finish.set_result(None)

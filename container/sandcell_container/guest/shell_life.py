@@ -316,7 +316,7 @@ class ShellLife:
         except SandcellError as problem:
             log.debug("nothing left to end session=%s code=%s", self._session_id, problem.code)
         await self._pipes.drain()
-        how = exited.result() if exited.done() else None
+        how = exited.result() if exited.done() and not self._shell.is_broken else None
         cause = self.running.cause if self.running is not None else None
         self.end = _end_of(how, cause or ("killed" if was_stopped else None))
         if self.running is not None and self.running.started_at is None:

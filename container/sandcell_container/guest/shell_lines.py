@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sandcell_container.errors import SandcellError
 
 __all__ = [
+    "CLOSED",
     "FIRST_LINES",
     "INTERRUPTED",
     "OUR_FUNCTIONS",
@@ -74,10 +75,14 @@ INTERRUPTED = 130
 # Bash would heed the user's prompts, and what is to run before one, for each line of ours: they are there while a command
 # runs, and hidden on its line, or behind it where bash has dropped that one and with it the status. So are functions of the
 # user's named as the two words by which our lines find bash's own commands; they come back in front of the command's text.
+# Where a command has closed what bash keeps above 9, its input stays the command's, and that is no socket: bash is of no use
+# any more, and would say so of each line of ours in the command's stderr. Most often it keeps ours at 10.
 # 61 and 62: above what bash takes for itself, and below the least `ulimit -n` that is of use.
 FIRST_LINES = rb"""exec 61>&1 62>&2 >/dev/null 2>&1; PS0= PS1= PS2=; unset PROMPT_COMMAND; set +H +o history
 __sandcell_own= __sandcell_functions=
+__sandcell_lose() { \exec 2>/dev/null; [[ -S /dev/fd/10 ]] && \builtin printf '! closed\0' >&10; \kill -KILL "$$"; }
 __sandcell_hide() {
+[[ -S /dev/fd/0 ]] || __sandcell_lose
 if \declare -F builtin || \declare -F command; then
 __sandcell_functions=$(\declare -f builtin command) || [[ x ]]
 \unset -f builtin command
@@ -89,6 +94,7 @@ __sandcell_late() { [[ ${__sandcell_ps-} ]] || { __sandcell_status=$__sandcell_l
 __sandcell_renew() { __sandcell_status=130 __sandcell_idle=1 __sandcell_refused= __sandcell_in=/dev/null; }
 """
 
+CLOSED = "closed"
 OUR_FUNCTIONS = (b"__sandcell_last", *re.findall(rb"^(__sandcell_\w+)\(\)", FIRST_LINES, re.MULTILINE))
 """What a session has of ours among the user's functions."""
 
@@ -326,7 +332,7 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The order cannot hold; its command is not run."""
+    """The order cannot hold; its command is not run. CLOSED as the reason: it has run, and has cost bash its descriptors."""
 
     reason: str
 
