@@ -44,7 +44,7 @@ def cell(value: Any) -> Any:
         (numpy.int64(5), 5),
         (numpy.float32("inf"), "Infinity"),
         (numpy.array([[1, 2]]), [[1, 2]]),
-        (numpy.datetime64("NaT"), None),
+        (numpy.datetime64("NaT", "ns"), None),
         (numpy.datetime64("2020-01-01T00:00:00.123456789"), "2020-01-01T00:00:00.123456789"),
         (1j, "1j"),
     ],
