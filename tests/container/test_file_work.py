@@ -393,6 +393,7 @@ while True:
         ErrorCode.PERMISSION_DENIED,
         ErrorCode.EXISTS,
         ErrorCode.BUSY,
+        ErrorCode.INVALID_ARGUMENT,  # while it is a link to the folder itself, that would be copied into itself
     }
     await write(files, "safe")
     async with asyncio.timeout(50):
