@@ -45,6 +45,7 @@ from sandcell.events import (
     Stderr,
     Stdout,
 )
+from sandcell.screen import strip_colours
 from sandcell_container.end import End
 from sandcell_container.errors import ErrorCode, SandcellError, error
 
@@ -61,7 +62,6 @@ DIED = "ContextDied"  # the name of the error of a run whose interpreter ended u
 
 _REFUSALS = {ErrorCode.CWD_NOT_FOUND, ErrorCode.NOT_A_DIRECTORY, ErrorCode.PERMISSION_DENIED}
 _CELL_LINE = re.compile(r"Cell In\[(\d+)\], line (\d+)")
-_ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Phase(Enum):
@@ -388,7 +388,7 @@ def _line_of(traceback: list[str], execution_count: int | None) -> int | None:
     """Return the line of the code that was run where the error passed through last, if the traceback names one."""
     found = None
     for text in traceback:
-        for match in _CELL_LINE.finditer(_ANSI.sub("", text)):
+        for match in _CELL_LINE.finditer(strip_colours(text)):
             if execution_count is None or int(match[1]) == execution_count:
                 found = int(match[2])
     return found

@@ -7,7 +7,6 @@ key, and one that waits for a long cell to end is of no use to anybody.
 from __future__ import annotations
 
 import asyncio
-import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,6 +14,7 @@ import msgspec
 from sandcell.api import Completion, Inspection, Variables
 from sandcell.content import take_flag, take_lines, take_number, take_object
 from sandcell.runs import Answer
+from sandcell.screen import strip_colours
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_kernel.wire import new_message
 
@@ -31,7 +31,6 @@ _MOST_OPEN = 8  # unanswered at once; more would only hold up the cell after the
 _MOST_MATCHES = 1000
 _LONGEST_MATCH = 1000
 _LONGEST_TEXT = 256 * 2**10
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Questions:
@@ -65,7 +64,7 @@ class Questions:
         content = await self._ask("inspect", request)
         bundle = take_object(content, "data")
         data = {mime: text[:_LONGEST_TEXT] for mime, text in bundle.items() if isinstance(text, str)}
-        text = _COLOUR.sub("", data.get("text/plain", ""))
+        text = strip_colours(data.get("text/plain", ""))
         return Inspection(found=take_flag(content, "found") and bool(data), text=text, data=data)
 
     async def variables(self) -> Variables:

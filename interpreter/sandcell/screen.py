@@ -10,10 +10,11 @@ from collections import deque
 
 from sandcell_container.end import Truncation
 
-__all__ = ["BoundedText", "Screen", "cut_middle", "strip_ansi"]
+__all__ = ["BoundedText", "Screen", "cut_middle", "strip_ansi", "strip_colours"]
 
 _MOVES = re.compile(r"([\r\b])")
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _MAX_LINE = 64 * 2**10  # characters of an unfinished line that a carriage return can still reach
 _SMALL = 4096
 _SHARE = 0.45  # of a bound, for each of head and tail. Source: CONTRACT, Truncation
@@ -161,6 +162,11 @@ class Screen:
         if text:
             self._text.write(text)
         self._line = _Line()
+
+
+def strip_colours(text: str) -> str:
+    """Return `text` without the sequences of colours, as IPython writes them; others stay."""
+    return _COLOURS.sub("", text)
 
 
 def strip_ansi(text: str) -> str:

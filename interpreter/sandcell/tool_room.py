@@ -159,9 +159,8 @@ class ToolRoom:
                     oldest = next(iter(silent))
                     del silent[oldest]
                     oldest.cancel()
-                await asyncio.sleep(
-                    0
-                )  # `sock_accept` does not wait where somebody is there: now those are heard
+                # `sock_accept` does not wait where somebody is there: now those are heard.
+                await asyncio.sleep(0)
 
     async def _serve(self, connection: socket.socket, silent: dict[asyncio.Task[None], None]) -> None:
         """Serve one caller, which is in `silent` until what it asks has been read."""

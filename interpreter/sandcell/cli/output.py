@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from typing import TYPE_CHECKING, BinaryIO
+
+from sandcell.screen import strip_colours
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 __all__ = ["Unwritten", "age", "table", "write_stderr", "write_stdout", "write_traceback"]
-
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Unwritten(OSError):
@@ -29,7 +28,7 @@ def write_stderr(data: str | bytes) -> None:
 def write_traceback(lines: Iterable[str]) -> None:
     """Write the traceback of an error in user code to standard error, in colours on a terminal only."""
     text = "\n".join(lines) + "\n"
-    write_stderr(text if sys.stderr.isatty() else _COLOURS.sub("", text))
+    write_stderr(text if sys.stderr.isatty() else strip_colours(text))
 
 
 def table(rows: Iterable[tuple[str, ...]]) -> str:
