@@ -110,6 +110,15 @@ class AnswerReader:
         self._is_bodiless = not {"content-length", "transfer-encoding"} & headers.keys()
         self._measure(200, headers, is_newest=True)
 
+    def begin_answer_body(self, method: str, status: int, headers: dict[str, str]) -> None:
+        """The body of an answer with this head, which was read elsewhere, is next.
+
+        Raises:
+            Cut: its length can be read in two ways.
+        """
+        self._is_bodiless = method == "HEAD"
+        self._measure(status, headers, is_newest=True)
+
     def feed(self, data: bytes) -> None:
         """Take what came; b"" is the end of the connection."""
         self._has_ended = self._has_ended or not data

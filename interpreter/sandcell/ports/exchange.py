@@ -1,7 +1,8 @@
 """One request to an app in a sandbox and its answer, passed on; and bytes of any kind, both ways.
 
 Of a request as much is passed on as its head says, and no second one behind it: that would reach the app with what is
-for us alone. After the heads, bytes are bytes: they are neither read nor kept, and each side waits for the slower one.
+for us alone. After the heads, bytes are passed on as they came, and each side waits for the slower one; of an answer they
+are looked at to find its end, because an app may keep the connection open behind it.
 """
 
 from __future__ import annotations
@@ -124,7 +125,8 @@ class _Exchange:
             head = await self._next_head()
         await self._client.send(head.passed_on(self._via))
         self._has_upgraded.set_result(head.status == 101)
-        await _copy(self._app, self._client)
+        body = _body_of(self._head.method, head)
+        await (_copy_answer(self._app, self._client, body) if body else _copy(self._app, self._client))
 
     async def _next_head(self) -> AnswerHead:
         try:
@@ -141,6 +143,34 @@ def _next_part(body: AnswerReader) -> object:
         return body.next_part()
     except Cut as problem:  # it ended in the middle, or is no body
         raise _ClientGone from problem
+
+
+def _body_of(method: str, head: AnswerHead) -> AnswerReader | None:
+    """Return what finds the end of the body; None where only the end of the connection tells it."""
+    if head.status == 101:
+        return None
+    body = AnswerReader()
+    try:
+        body.begin_answer_body(method, head.status, head.body_headers())
+    except (BadHead, Cut):
+        return None  # whoever asked has to make of it what it can
+    return body
+
+
+async def _copy_answer(source: Wire, target: Wire, body: AnswerReader) -> None:
+    """Pass on the body of an answer, and its end: of the body or else of the connection."""
+    with suppress(Cut):  # it ended in the middle, and so does what is passed on
+        while not _is_whole(body):
+            data = await source.receive()
+            await target.send(data)
+            body.feed(data)
+    target.end()
+
+
+def _is_whole(body: AnswerReader) -> bool:
+    while isinstance(part := body.next_part(), bytes):
+        pass
+    return part is Mark.END
 
 
 async def _copy(source: Wire, target: Wire) -> None:

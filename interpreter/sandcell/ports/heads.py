@@ -103,12 +103,7 @@ class RequestHead(NamedTuple):
 
     def body_headers(self) -> dict[str, str]:
         """Return what says where its body ends. Raises BadHead where that is said twice."""
-        found = [
-            (key, value) for key, value in self.headers if key in {"content-length", "transfer-encoding"}
-        ]
-        if len(found) > 1:
-            raise BadHead("the length of the body is told twice")
-        return dict(found)
+        return _body_headers(self.headers)
 
     def passed_on(self, via: Via, target: str) -> bytes:
         """Return the head that the app is sent, for the path `target` of its own."""
@@ -128,6 +123,10 @@ class AnswerHead(NamedTuple):
     status: int
     line: str
     headers: Headers
+
+    def body_headers(self) -> dict[str, str]:
+        """Return what says where its body ends. Raises BadHead where that is said twice."""
+        return _body_headers(self.headers)
 
     def passed_on(self, via: Via) -> bytes:
         """Return the head that is answered. The connection ends with the answer, but for an upgrade."""
@@ -162,6 +161,13 @@ def read_answer(data: bytes) -> AnswerHead:
 def _headers(lines: bytes) -> Headers:
     pairs = (line.partition(":") for line in lines.decode("latin-1").split("\r\n")[1:])
     return tuple((name.lower(), value.strip(" \t")) for name, _, value in pairs)
+
+
+def _body_headers(headers: Headers) -> dict[str, str]:
+    found = [(key, value) for key, value in headers if key in {"content-length", "transfer-encoding"}]
+    if len(found) > 1:
+        raise BadHead("the length of the body is told twice")
+    return dict(found)
 
 
 def _words(value: str) -> frozenset[str]:
