@@ -36,6 +36,7 @@ from sandcell_container.file_tree import remove_tree
 from sandcell_container.folder_lock import is_held, take_lock
 from sandcell_container.ids import check_id
 from sandcell_container.os_process import OsProcess, await_ends, boot_id, end_processes, signal_processes
+from sandcell_container.policy import add_policy
 from sandcell_container.uids import free_uid, owner_of
 from sandcell_container.unix_address import is_listening
 
@@ -164,6 +165,8 @@ class Registry:
             spec = replace(change(before.spec), id=before.spec.id, name=before.spec.name)
             after = replace(before, spec=spec, record=replace(before.record, on_release=spec.on_release))
             write_entry(after)
+            if spec.network != before.spec.network:
+                add_policy(after.folder, spec.network)
         return before, after
 
     def entries(self) -> list[Entry]:

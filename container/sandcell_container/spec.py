@@ -9,9 +9,11 @@ from typing import Literal
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.openings import Mount, PublishedPort
 
-__all__ = ["GuestCommand", "Limits", "OnRelease", "SandboxSpec", "Status", "parse_size"]
+__all__ = ["GuestCommand", "Limits", "Network", "OnRelease", "SandboxSpec", "Status", "parse_size"]
 
 OnRelease = Literal["remove", "stop", "keep"]
+Network = str | tuple[str, ...]
+"""What it may reach: "none", "open", or the items of a list, as `network` reads them."""
 Status = Literal["creating", "running", "stopped", "failed", "removed"]
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KiB|MiB|GiB|TiB|KB|MB|GB|TB)?", re.ASCII)
@@ -84,7 +86,7 @@ class SandboxSpec:
     `grace` is how long the guest goes on without a lease once it has had one. `env` and `secrets` are given
     to user code only; only `secrets` are never shown. `python` is the interpreter whose environment user code gets
     (engine `local`). `image` is an image of the engine's, or a snapshot; `packages`, `apt` and `preset` are put into it
-    once, for all who ask for the same. `network` is "none" or "open". `runtime` is what runs a container, such as "runsc".
+    once, for all who ask for the same. `network` is what it may reach, see `network`. `runtime` is what runs a container, such as "runsc".
     """
 
     id: str
@@ -101,7 +103,7 @@ class SandboxSpec:
     grace: float = 0.0
     on_release: OnRelease = "remove"
     start_timeout: float = 60.0
-    network: str = "none"
+    network: Network = "none"
     mounts: tuple[Mount, ...] = ()
     publish: tuple[PublishedPort, ...] = ()
     dns: tuple[str, ...] = ()

@@ -586,10 +586,12 @@ class UpdateSandbox(Body, frozen=True, kw_only=True):
 
     limits: dict[str, float | None] | UnsetType = UNSET
     idle_timeout: float | UnsetType | None = UNSET
+    network: str | tuple[str, ...] | UnsetType = UNSET
 
 
 class SandboxInfo(Answer, frozen=True, kw_only=True):
-    """GET /v1/info. `memory` and `disk` speak of the sandbox, never of the host; None where unlimited."""
+    """GET /v1/info. `memory` and `disk` speak of the sandbox, never of the host; None where unlimited. `network` is "none",
+    "open", or the list of hosts that it may reach."""
 
     id: str
     name: str
@@ -601,7 +603,7 @@ class SandboxInfo(Answer, frozen=True, kw_only=True):
     image: str | None = None
     starts: int = 1
     owner: str | None = None
-    network: str = "none"
+    network: str | tuple[str, ...] = "none"
     limits: dict[str, Any] = {}
     isolation: dict[str, Any] = {}
     os: str = ""

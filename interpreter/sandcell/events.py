@@ -187,7 +187,7 @@ class Failed(Event, frozen=True, kw_only=True):
 
 class StatusChanged(Event, frozen=True, kw_only=True):
     """What becomes of the sandbox: "running", or "stopping" for a `reason`, at the moment `at` (seconds since the epoch)
-    unless something holds it until then."""
+    unless something holds it until then; or "refused", a host that it tried to reach and may not, as `reason` says."""
 
     KIND: ClassVar[Kind] = Kind.STATUS
 

@@ -46,11 +46,11 @@ class CellQueue:
     """See the module.
 
     `has_tickets`: the front's own kernel counts for cells that run elsewhere. Else the front counts by itself, and what
-    its kernel counts is rewritten. `network` is that of the sandbox.
+    its kernel counts is rewritten. `has_network`: whether the sandbox has any.
     """
 
     def __init__(
-        self, out: Outbox, *, max_waiting: int, max_output: int, has_tickets: bool, network: str
+        self, out: Outbox, *, max_waiting: int, max_output: int, has_tickets: bool, has_network: bool
     ) -> None:
         self._out = out
         self._max_waiting = max_waiting
@@ -59,7 +59,7 @@ class CellQueue:
         self._waiting: deque[Run] = deque()
         self._running: Run | None = None
         self._count = 0
-        self._network = network
+        self._has_network = has_network
         self._past = PastOutputs()
 
     @property
@@ -249,7 +249,11 @@ class CellQueue:
 
     def _advise(self, run: Run) -> None:
         """Say what to do where a cell wanted what its sandbox has not."""
-        advice = "" if run.silent else network_remedy(text_field(run.request, "code"), self._network)
+        advice = (
+            ""
+            if run.silent
+            else network_remedy(text_field(run.request, "code"), has_network=self._has_network)
+        )
         if advice:
             self._out.note(run.request, advice)
 

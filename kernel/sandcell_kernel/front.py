@@ -53,7 +53,7 @@ _SUBSHELL_CELL = "a cell whose first line is ours runs in the notebook itself, n
 
 class Front:
     """See the module. `session` is the session of the kernel that the front end sees. `has_tickets` and
-    `network`: see `CellQueue`."""
+    `has_network`: see `CellQueue`."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Front:
         max_waiting: int = 4096,
         max_shell_output: int = 2**20,
         has_tickets: bool = True,
-        network: str = "none",
+        has_network: bool = False,
         seen: Seen | None = None,
     ) -> None:
         self._version = version
@@ -74,7 +74,7 @@ class Front:
             max_waiting=max_waiting,
             max_output=max_shell_output,
             has_tickets=has_tickets,
-            network=network,
+            has_network=has_network,
         )
         self._relays = Relays(self._out, max_open=max_waiting)
         self._comms = Comms()

@@ -33,9 +33,9 @@ def missing_file_remedy(error: Message, sandbox: str, *, is_here: Callable[[str]
     return f"{path} lies beside the notebook and not in the sandbox. Copy it, in a terminal there: {command}"
 
 
-def network_remedy(code: str, network: str) -> str:
+def network_remedy(code: str, *, has_network: bool) -> str:
     """Return what to do where `code` installs from an index and the sandbox has no network, "" elsewhere."""
-    if network != "none" or "install" not in code:
+    if has_network or "install" not in code:
         return ""
     found = _INSTALL.search(code)
     if found is None or any(word in found[1] for word in _OFFLINE):

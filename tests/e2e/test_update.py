@@ -76,7 +76,7 @@ def test_what_cannot_be_is_refused_and_changes_nothing(box: Sandbox) -> None:
     wrong: list[Any] = [{"memory": "1KiB"}, {"idle_timeout": -1}, {"on_release": "burn"}, {"cpus": "many"}]
     for options in wrong:
         assert refused(partial(box.update, **options)).code is ErrorCode.INVALID_ARGUMENT
-    assert refused(lambda: box.update(network="open")).code is ErrorCode.UNSUPPORTED
+    assert refused(lambda: box.update(network="wide")).code is ErrorCode.INVALID_ARGUMENT
     with pytest.raises(TypeError):
         box.update(colour="red")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]  # on purpose
     with Sandbox.connect(box.name) as other:

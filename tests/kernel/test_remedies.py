@@ -51,8 +51,10 @@ def test_other_errors_and_files_that_are_nowhere_have_no_remedy() -> None:
     ],
 )
 def test_an_installation_without_a_network_names_the_other_way(code: str) -> None:
-    assert network_remedy(code, "none").endswith("sandcell kernel install --name mine --package polars")
-    assert network_remedy(code, "open") == ""
+    assert network_remedy(code, has_network=False).endswith(
+        "sandcell kernel install --name mine --package polars"
+    )
+    assert network_remedy(code, has_network=True) == ""
 
 
 @pytest.mark.parametrize(
@@ -67,4 +69,4 @@ def test_an_installation_without_a_network_names_the_other_way(code: str) -> Non
     ],
 )
 def test_what_needs_no_network_is_left_alone(code: str) -> None:
-    assert network_remedy(code, "none") == ""
+    assert network_remedy(code, has_network=False) == ""

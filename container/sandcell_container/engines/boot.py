@@ -64,6 +64,7 @@ def new_boot(
         user=place.user,
         hostname=place.hostname,
         image=record.image,
+        network=spec.network,
         starts=record.starts + 1,
         base_env=_with_toolkit(base_env, place.runtime_dir) | spec.env | spec.secrets,
         secrets=spec.secrets,

@@ -49,7 +49,7 @@ def boot_of(
         warnings=warnings,
         settings=settings,
     )
-    return replace(boot, user_uid=USER_UID, network=spec.network)
+    return replace(boot, user_uid=USER_UID)
 
 
 def _namespaces_here() -> dict[str, Any]:

@@ -69,6 +69,13 @@ def check_spec(spec: SandboxSpec, facts: Facts, engine: str) -> None:
             hint=f"leave out {field}, or give it a network",
             details={"field": field},
         )
+    if not isinstance(spec.network, str):
+        raise error(
+            ErrorCode.UNSUPPORTED,
+            f"the engine {engine} cannot let a sandbox reach some hosts alone",
+            hint='choose engine="local"',
+            details={"field": "network"},
+        )
     # Podman's Docker-compatible interface takes any name, and runs its default.
     runtimes = {facts.default_runtime} if engine == "podman" else set(facts.runtimes)
     if spec.runtime is not None and spec.runtime not in runtimes:

@@ -22,6 +22,7 @@ from sandcell_container.engines.sandbox_host import Blueprint
 from sandcell_container.engines.seccomp import filter_program
 from sandcell_container.engines.settings import EngineSettings
 from sandcell_container.errors import ErrorCode, error
+from sandcell_container.network import proxy_environment
 from sandcell_container.registry import Entry
 from sandcell_container.spec import SandboxSpec
 
@@ -86,6 +87,7 @@ class Drawing:
             enter=True,
             import_roots=("/usr", *roots),
             group=self.limits.group,
+            filtered=self._is_filtered,
         )
         return Blueprint(
             launch=launch,
@@ -104,6 +106,10 @@ class Drawing:
             memory=self.spec.limits.memory,
         )
 
+    @property
+    def _is_filtered(self) -> bool:
+        return not isinstance(self.spec.network, str)
+
     def _boot(self, venv: str, *, seccomp: bool) -> GuestBoot:
         place = Place(
             python=f"{venv}/bin/python",
@@ -113,13 +119,15 @@ class Drawing:
             user=_USER,
             hostname=self.spec.hostname,
         )
+        base = base_environment(
+            venv=venv, environment=self.environment, home=bwrap.HOME, user=_USER, temp="/tmp"
+        )
+        proxy = proxy_environment() if self._is_filtered else dict[str, str]()
         return new_boot(
             self.spec,
             self.entry.record,
             place,
-            base_env=base_environment(
-                venv=venv, environment=self.environment, home=bwrap.HOME, user=_USER, temp="/tmp"
-            ),
+            base_env={**base, **proxy},
             isolation=_isolation(self.entry.uid, seccomp=seccomp),
             warnings=(*self.limits.warnings, *self.warnings),
             settings=self.tools.settings.guest_settings,

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from sandcell_container.engines import namespaces
+from sandcell_container.engines.egress import hand_over_listener
 from sandcell_container.engines.imports import import_only_from
 from sandcell_container.engines.launcher import take_identity
 from sandcell_container.guest.meter import open_group_files
@@ -36,14 +37,16 @@ class GuestSide(NamedTuple):
     memo: int
     spawner: int
     status: int
+    policy: int
 
 
 class _StartError(Exception):
     """The sandbox did not come up; the words are for the host program."""
 
 
-def serve(launch: Launch, side: GuestSide, *, launcher: int, parent: int) -> NoReturn:
-    """Be the guest of `launch` until it ends; `launcher` is the pid of its bubblewrap, `parent` the zygote's.
+def serve(launch: Launch, side: GuestSide, *, launcher: int, parent: int, way: int | None) -> NoReturn:
+    """Be the guest of `launch` until it ends; `launcher` is the pid of its bubblewrap, `parent` the zygote's, `way` its end
+    of the pair that it shares with its proxy.
 
     Tells the host program by `side.reply`: {"running": [[pid, start], ...]} just before it serves, or {"failed": words}.
     """
@@ -52,7 +55,7 @@ def serve(launch: Launch, side: GuestSide, *, launcher: int, parent: int) -> NoR
         namespaces.tie_to_parent(parent)
         namespaces.leave_keyring()
         _take_streams(side.log)
-        code = _serve(launch, side, launcher=launcher, parent=parent)
+        code = _serve(launch, side, launcher=launcher, parent=parent, way=way)
     except Exception:  # noqa: BLE001 -- the outermost loop of this process: the log is all that is left to tell
         traceback.print_exc()
     finally:
@@ -60,7 +63,7 @@ def serve(launch: Launch, side: GuestSide, *, launcher: int, parent: int) -> NoR
         os._exit(code)
 
 
-def _serve(launch: Launch, side: GuestSide, *, launcher: int, parent: int) -> int:
+def _serve(launch: Launch, side: GuestSide, *, launcher: int, parent: int, way: int | None) -> int:
     reply = socket.socket(fileno=side.reply)
     spawner = socket.socket(fileno=side.spawner)
     boot = _with_group(launch)
@@ -72,6 +75,8 @@ def _serve(launch: Launch, side: GuestSide, *, launcher: int, parent: int) -> in
             init = _child_pid(side.status)
             processes.append(OsProcess.of(init))
             isolation |= _enter(launch, init, parent)
+        if way is not None:
+            _open_way(way)
     except (_StartError, OSError) as failed:
         reply.send(json.dumps({"failed": str(failed)}).encode())
         return 1
@@ -79,7 +84,7 @@ def _serve(launch: Launch, side: GuestSide, *, launcher: int, parent: int) -> in
     serve_sandbox = getattr(sys.modules[launch.module], launch.function)
     reply.send(json.dumps({"running": [[each.pid, each.started] for each in processes]}).encode())
     reply.close()
-    boot = replace(boot, isolation=isolation, memo_fd=side.memo)
+    boot = replace(boot, isolation=isolation, memo_fd=side.memo, way_fd=way)
     serve_sandbox(boot, socket.socket(fileno=side.listener), spawner)
     return 0
 
@@ -118,6 +123,11 @@ def _enter(launch: Launch, init: int, parent: int) -> dict[str, bool]:
     namespaces.tie_to_parent(parent)
     import_only_from(launch.import_roots)
     return {"mount": own["mnt"], **{name: own[name] for name in ("pid", "net", "user", "ipc", "uts")}}
+
+
+def _open_way(way: int) -> None:
+    with socket.socket(fileno=os.dup(way)) as pair:
+        hand_over_listener(pair)
 
 
 def _take_streams(log: int) -> None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from sandcell_container.engines.settings import EngineSettings
     from sandcell_container.os_process import OsProcess
     from sandcell_container.registry import Entry
-    from sandcell_container.spec import SandboxSpec
+    from sandcell_container.spec import Network, SandboxSpec
 
 __all__ = ["Furniture", "HostedEngine"]
 
@@ -61,7 +61,12 @@ class HostedEngine(PartialEngine):
     def _draw(self, entry: Entry) -> Blueprint:
         """Prepare the files of a sandbox, those that user code can write only where it never ran, and say what to start."""
 
+    @abstractmethod
+    def _check_network(self, network: Network) -> None:
+        """Raise InvalidRequest (UNSUPPORTED) or Unavailable (ENGINE_UNAVAILABLE): there is no such network here."""
+
     def create(self, spec: SandboxSpec) -> Record:
+        self._check_network(spec.network)
         if self._recipe(spec).packages:
             self._environment_of(spec)  # before the time of its start begins to count
         return self._host.create(spec)
@@ -105,6 +110,7 @@ class HostedEngine(PartialEngine):
     def update(self, sandbox_id: str, change: Callable[[SandboxSpec], SandboxSpec]) -> Updated:
         entry = self._host.entry(sandbox_id)
         wanted = change(entry.spec)
+        self._check_network(wanted.network)
         warnings = shortfalls(wanted.limits, entry.group)
         check_strict(warnings, strict=wanted.strict)
         before, after = self._host.respecify(sandbox_id, change)
@@ -234,4 +240,6 @@ def _needs_restart(before: Entry, after: Entry) -> bool:
     old, new = before.spec, after.spec
     if old.limits.disk != new.limits.disk or (old.on_release == "keep") != (new.on_release == "keep"):
         return True
+    if old.network != new.network and (isinstance(old.network, str) or isinstance(new.network, str)):
+        return True  # from one list to another its proxy goes by itself
     return before.group is None and old.limits != new.limits

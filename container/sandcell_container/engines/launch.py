@@ -14,7 +14,7 @@ __all__ = ["GUEST_DESCRIPTORS", "PLACE", "Launch", "Program"]
 PLACE = "/tmp"  # a folder that every machine has and every user may enter
 
 # The descriptors sent with a launch, in this order, before those of the launcher.
-GUEST_DESCRIPTORS = ("plan", "reply", "listener", "lock", "log", "memo", "spawner", "status")
+GUEST_DESCRIPTORS = ("plan", "reply", "listener", "lock", "log", "memo", "spawner", "status", "policy")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,8 @@ class Program:
 class Launch:
     """How to start one sandbox: the launcher becomes `program`, the guest waits `timeout` seconds at most for the
     spawner's word, then calls `module.function`. With `enter` it enters the sandbox's namespaces before, and
-    imports from `import_roots` alone afterwards. `group` is the sandbox's control group, which the guest reads."""
+    imports from `import_roots` alone afterwards. `group` is the sandbox's control group, which the guest reads. With
+    `filtered` a third process is the proxy that goes by the list of hosts in `policy`: see `egress`."""
 
     boot: GuestBoot
     module: str
@@ -52,6 +53,7 @@ class Launch:
     enter: bool
     import_roots: tuple[str, ...] = ()
     group: ControlGroup | None = None
+    filtered: bool = False
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self)).encode()

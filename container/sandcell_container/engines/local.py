@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from sandcell_container.engines.settings import EngineSettings
     from sandcell_container.os_process import OsProcess
     from sandcell_container.registry import Entry
-    from sandcell_container.spec import SandboxSpec
+    from sandcell_container.spec import Network, SandboxSpec
 
 __all__ = ["LocalEngine"]
 
@@ -84,6 +84,15 @@ class LocalEngine(HostedEngine):
             return super().start(sandbox_id)
         except SandcellError as failed:
             raise _translated(failed) from failed.__cause__
+
+    def _check_network(self, network: Network) -> None:
+        if network == "open":
+            raise error(
+                ErrorCode.ENGINE_UNAVAILABLE,
+                'the engine local has no network "open"',
+                hint='list what is to be reached: network=["pypi.org", "*.example.org"], or ["*"] for all public hosts',
+                details={"field": "network"},
+            )
 
     def _draw(self, entry: Entry) -> Blueprint:
         limits = apply_limits(entry.spec.limits, strict=entry.spec.strict, group=entry.group)

@@ -17,12 +17,14 @@ from sandcell_container.engines.environment import (
 from sandcell_container.engines.hosted import HostedEngine
 from sandcell_container.engines.launch import Launch, Program
 from sandcell_container.engines.limits import apply_limits
+from sandcell_container.engines.partial import unsupported
 from sandcell_container.engines.sandbox_host import Blueprint
 
 if TYPE_CHECKING:
     from sandcell_container.engines.settings import EngineSettings
     from sandcell_container.os_process import OsProcess
     from sandcell_container.registry import Entry
+    from sandcell_container.spec import Network
 
 __all__ = ["ProcessEngine"]
 
@@ -46,6 +48,10 @@ class ProcessEngine(HostedEngine):
     def probe(self) -> Probe:
         """Tell that it works, which it does wherever this program does. Source: `Engine.probe`."""
         return Probe(engine=self.name, usable=True, reason="no isolation: for development, by name only")
+
+    def _check_network(self, network: Network) -> None:
+        if not isinstance(network, str):
+            raise unsupported(self.name, "keep user code from any host", hint='choose engine="local"')
 
     def _draw(self, entry: Entry) -> Blueprint:
         spec = entry.spec

@@ -20,6 +20,7 @@ from sandcell_container.engines.zygote_process import ZygoteProcess, memory_file
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.memo import note_start
 from sandcell_container.os_process import OsProcess, end_processes
+from sandcell_container.policy import open_policy
 from sandcell_container.registry import Claim, Registry
 from sandcell_container.unix_address import listen_at
 
@@ -180,11 +181,12 @@ def _start(claim: Claim, blueprint: Blueprint, zygote: ZygoteProcess, deadline: 
         listener = held.enter_context(listen_at(claim.entry.record.address.path))
         log, memo = (_append_to(claim.entry.folder / name) for name in ("log", "memo"))
         note_start(memo, claim.entry.record.starts + 1)
+        policy = open_policy(claim.entry.folder, claim.entry.spec.network)
         memory = [memory_file(content) for content in blueprint.memory]
-        for descriptor in (status_in, status_out, log, memo, *memory):
+        for descriptor in (status_in, status_out, log, memo, policy, *memory):
             held.callback(os.close, descriptor)
         told = [reply_end.fileno(), listener.fileno(), claim.lock, log, memo]
-        for_guest = [*told, guest_end.fileno(), status_in]
+        for_guest = [*told, guest_end.fileno(), status_in, policy]
         for_launcher = [spawner_end.fileno(), *([status_out] if blueprint.status else []), *memory]
         try:
             zygote.launch(blueprint.launch, [*for_guest, *for_launcher])

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from sandcell_container.engines import entrance, launcher, namespaces
+from sandcell_container.engines.egress import ProxySide, become_proxy
 from sandcell_container.engines.launch import GUEST_DESCRIPTORS, Launch
 from sandcell_container.memo import note_exit
 
@@ -37,18 +38,19 @@ _LAST_WORDS = 1.0  # seconds that a guest has left when its sandbox ended
 
 @dataclass(slots=True)
 class _Pair:
-    """The two children that make one sandbox, None where already reaped. `reply` stays open as long as one is left, and
+    """The children that make one sandbox, None where already reaped, or where it has no proxy. `reply` stays open as long as one is left, and
     so does `memo`, where their ends are noted."""
 
     launcher: int | None
     guest: int | None
     reply: int
     memo: int
+    proxy: int | None = None
     kill_at: float | None = None
 
     @property
     def pids(self) -> list[int]:
-        return [pid for pid in (self.launcher, self.guest) if pid is not None]
+        return [pid for pid in (self.launcher, self.guest, self.proxy) if pid is not None]
 
 
 class _Zygote:
@@ -116,7 +118,11 @@ class _Zygote:
         pair = self._pairs[launch.boot.sandbox_id] = _Pair(None, None, side.reply, side.memo)
         try:
             pair.launcher = bubblewrap = _fork(lambda: self._become(launch, launchers, side))
-            pair.guest = _fork(lambda: self._serve(launch, side, bubblewrap, [plan, *launchers]))
+            way = self._open_way(launch, pair, side) if launch.filtered else None
+            rest = [plan, *launchers]
+            pair.guest = _fork(lambda: self._serve(launch, side, bubblewrap, rest, way))
+            if way is not None:
+                os.close(way)
         except OSError as failed:  # no more processes: one sandbox does not start, the others stay
             os.write(side.log, f"sandcell: fork: {failed.strerror}\n".encode())
             self._forget_pair(launch.boot.sandbox_id, pair)
@@ -129,8 +135,26 @@ class _Zygote:
         _forget_signals()
         launcher.become(launch.program, descriptors, log=side.log, parent=self._pid)
 
+    def _open_way(self, launch: Launch, pair: _Pair, side: entrance.GuestSide) -> int:
+        """Fork the proxy of a sandbox; returns the guest's end of the pair between both."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            proxy = ProxySide(theirs.fileno(), side.policy, side.log)
+            pair.proxy = _fork(lambda: self._be_proxy(proxy, launch.program.identity))
+        return ours.detach()
+
+    def _be_proxy(self, side: ProxySide, identity: int | None) -> NoReturn:
+        """Go on as a proxy: all other descriptors are closed on the way."""
+        _forget_signals()
+        become_proxy(side, identity=identity, parent=self._pid)
+
     def _serve(
-        self, launch: Launch, side: entrance.GuestSide, bubblewrap: int, descriptors: Sequence[int]
+        self,
+        launch: Launch,
+        side: entrance.GuestSide,
+        bubblewrap: int,
+        descriptors: Sequence[int],
+        way: int | None,
     ) -> NoReturn:
         """Go on as the guest, without what belongs to the zygote, to other sandboxes or to the launcher."""
         _forget_signals()
@@ -140,7 +164,7 @@ class _Zygote:
         held_for_others = [each for pair in others for each in (pair.reply, pair.memo)]
         for descriptor in (*descriptors, *held_for_others, *([] if self._host is None else [self._host])):
             os.close(descriptor)
-        entrance.serve(launch, side, launcher=bubblewrap, parent=self._pid)
+        entrance.serve(launch, side, launcher=bubblewrap, parent=self._pid, way=way)
 
     def _forget_pair(self, sandbox_id: str, pair: _Pair) -> None:
         """Forget a pair, which tells the host program; a launcher that is left ends as a stranger does."""
@@ -165,6 +189,8 @@ class _Zygote:
             # The guest has seen its spawner's end close. It may still tell its clients why they lose it.
             pair.launcher = None
             pair.kill_at = time.monotonic() + _LAST_WORDS
+        elif pid == pair.proxy:
+            pair.proxy = None  # it never ends before its guest but by a fault: then there is no network
         if not pair.pids:
             self._forget_pair(sandbox_id, pair)
 

@@ -8,7 +8,7 @@ from dataclasses import fields as fields_of
 from pathlib import PurePosixPath
 from typing import Any
 
-from sandcell_container.spec import OnRelease
+from sandcell_container.spec import Network, OnRelease
 
 __all__ = ["GuestBoot"]
 
@@ -18,7 +18,8 @@ class GuestBoot:
     """The facts of its sandbox, as data. Durations in seconds, paths as user code sees them.
 
     `python` is the interpreter of the user's environment, `base_env` the whole environment that user code
-    starts with, `secrets` what of it is masked in all that is shown, `starts` how many starts of the sandbox this is, `memo_fd` the guest's descriptor of a file for `Memo`,
+    starts with, `secrets` what of it is masked in all that is shown, `starts` how many starts of the sandbox this is, `memo_fd` the guest's descriptor of a file for `Memo`, `way_fd` that of the pair by which the
+    proxy of a filtered `network` tells what it refused,
     `group_files` descriptors of the files of its control group by controller and name, see `Meter`, `runtime_dir` the folder of `sandcell_runtime`. `user_uid` is None where the guest itself has
     the user's identity. `isolation` and `warnings` are what the engine reports in `info()`. `settings` are
     the SANDCELL_ fields of Config that the host program overrode, as text. `trusted_python` is the interpreter
@@ -43,7 +44,8 @@ class GuestBoot:
     user_uid: int | None = None
     hostname: str = "sandbox"
     image: str | None = None
-    network: str = "none"
+    network: Network = "none"
+    way_fd: int | None = None
     starts: int = 1
     memo_fd: int | None = None
     group_version: int = 0
@@ -77,4 +79,6 @@ class GuestBoot:
         }  # of another version
         for name in ("warnings", "trusted_site"):
             fields[name] = tuple(fields.get(name, ()))
+        if isinstance(fields.get("network"), list):
+            fields["network"] = tuple(fields["network"])
         return cls(**fields)

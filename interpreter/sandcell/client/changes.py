@@ -10,7 +10,8 @@ from msgspec import UNSET
 
 from sandcell.api import UpdateSandbox
 from sandcell.client.checks import check_timeout, wrong
-from sandcell.client.options import make_limits, refuse_later
+from sandcell.client.container_options import check_network, network_of
+from sandcell.client.options import make_limits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,21 +58,22 @@ class Update:
 
 
 class Change:
-    """Checked changes. Called with a spec it returns the changed one.
+    """Checked changes of a sandbox of `engine`. Called with a spec it returns the changed one.
 
     Raises:
         TypeError: there is no such option. InvalidRequest: INVALID_ARGUMENT, UNSUPPORTED.
     """
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
+    def __init__(self, options: Mapping[str, Any], *, engine: str) -> None:
         unknown = options.keys() - ChangeOptions.__annotations__.keys()
         if unknown:
             raise TypeError(f"update() has no option {', '.join(sorted(unknown))}")
-        if options.get("network", "none") != "none":
-            refuse_later(network=options["network"])
         limits = make_limits(cast("CreateOptions", options))
         self._limits = {name: getattr(limits, name) for name in _LIMITS if name in options}
         self._fields = dict[str, Any]()
+        if "network" in options:
+            self._fields["network"] = network_of(options["network"])
+            check_network(self._fields["network"], engine)
         if "idle_timeout" in options:
             self._fields["idle_timeout"] = check_timeout(options["idle_timeout"], what="idle_timeout")
         if "on_release" in options:
@@ -86,7 +88,8 @@ class Change:
         """What its guest is told while it runs on."""
         limits = self._limits or UNSET
         idle = self._fields.get("idle_timeout", UNSET)
-        return msgspec.json.encode(UpdateSandbox(limits=limits, idle_timeout=idle))
+        network = self._fields.get("network", UNSET)
+        return msgspec.json.encode(UpdateSandbox(limits=limits, idle_timeout=idle, network=network))
 
 
 def _release(given: object) -> str:

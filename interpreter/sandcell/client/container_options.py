@@ -15,7 +15,9 @@ from sandcell_container.spec import SandboxSpec
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["CONTAINER_OPTIONS", "container_fields", "fit_engine"]
+    from sandcell_container.spec import Network
+
+__all__ = ["CONTAINER_OPTIONS", "check_network", "container_fields", "fit_engine", "network_of"]
 
 CONTAINER_OPTIONS = (
     "mounts",
@@ -53,6 +55,7 @@ def container_fields(options: Mapping[str, Any]) -> dict[str, Any]:
         "runtime": _text(options, "runtime"),
         "preset": _text(options, "preset"),
         "hostname": _hostname(_text(options, "hostname")),
+        "network": network_of(options.get("network", "none")),
     }
     if found["preset"] is not None:
         from sandcell_container.engines.image_recipe import recipe_of  # few want one
@@ -69,6 +72,7 @@ def fit_engine(spec: SandboxSpec, engine: str, asked_image: str | None) -> Sandb
     Raises:
         InvalidRequest (UNSUPPORTED): something was asked for that this one has not. Nothing is ever ignored.
     """
+    check_network(spec.network, engine)
     if engine in _WITH_CONTAINERS:
         return spec
     for name in (*CONTAINER_OPTIONS, *(["hostname"] if engine == "process" else [])):
@@ -81,6 +85,30 @@ def fit_engine(spec: SandboxSpec, engine: str, asked_image: str | None) -> Sandb
                 details={"field": name},
             )
     return replace(spec, image=asked_image)
+
+
+def network_of(given: object) -> Network:
+    """Return a network as it was asked for. Raises InvalidRequest (INVALID_ARGUMENT): it is none."""
+    if given == "none":
+        return "none"
+    from sandcell_container.network import parse_network  # most sandboxes have none
+
+    return parse_network(given)
+
+
+def check_network(network: Network, engine: str) -> None:
+    """Refuse what would reach more than it says: containers with a network reach the private addresses of the host's.
+
+    Raises:
+        InvalidRequest (UNSUPPORTED).
+    """
+    if network != "none" and engine in _WITH_CONTAINERS:
+        raise error(
+            ErrorCode.UNSUPPORTED,
+            f"the engine {engine} cannot do network={network!r:.80} in this version",
+            hint='choose engine="local", which takes a list of hosts; packages= needs no network',
+            details={"field": "network"},
+        )
 
 
 def _items(options: Mapping[str, Any], name: str) -> list[Any]:

@@ -362,8 +362,6 @@ def _check_options(config: Config, options: CreateOptions) -> None:
     if unknown:
         raise TypeError(f"Sandbox.create() has no option {', '.join(sorted(unknown))}")
     refuse_later(**{name: options.get(name) for name in LATER} | {"url": options.get("url") or config.url})
-    if options.get("network", "none") != "none":
-        refuse_later(network=options.get("network"))
     for name in ("engine", "python"):
         if options.get(name) is not None:
             check_text(options.get(name), what=name)

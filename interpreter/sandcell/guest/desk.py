@@ -12,6 +12,7 @@ from sandcell.guest.commands import Commands
 from sandcell.guest.env_room import EnvRoom
 from sandcell.guest.ports import Ports
 from sandcell.guest.processes import Processes
+from sandcell.guest.way_out import WayOut
 from sandcell_container.guest.boot import GuestBoot
 from sandcell_container.guest.files import Files
 from sandcell_container.guest.meter import Meter
@@ -43,6 +44,7 @@ class Desk:
     files: Files
     terminals: Terminals
     table: ProcessTable
+    way_out: WayOut
     spawner: Spawner
     env: EnvRoom
     ports: Ports

@@ -34,7 +34,7 @@ class Rooms:
     contexts: Contexts
     executions: Executions
     worker: Worker
-    network: str = "none"
+    has_network: bool = False
     masks: Masks | None = None
     note_made: Callable[[Kind, str], None] = lambda _kind, _name: None
 
@@ -106,7 +106,7 @@ class Fronts:
             session=front_id,
             version=self._version,
             max_shell_output=config.max_text_result,
-            network=self._rooms.network,
+            has_network=self._rooms.has_network,
             has_tickets="tickets" in context.speaks.features,
         )
         return Front(

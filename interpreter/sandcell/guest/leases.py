@@ -155,6 +155,10 @@ class Leases:
             await asyncio.wait({self._told}, timeout=FAREWELL_S)
         return reason
 
+    def note_refused(self, reason: str) -> None:
+        """Tell who follows `news` of a host that the sandbox may not reach."""
+        self._say("refused", reason=reason)
+
     def close(self) -> None:
         """Give back the timer and end the followers of `news`."""
         self._disarm()

@@ -174,7 +174,7 @@ class LineWork:
             ("id", info.id),
             ("engine", info.engine),
             ("image", info.image),
-            ("network", info.network),
+            ("network", info.network if isinstance(info.network, str) else " ".join(info.network)),
             ("limits", _pairs(info.limits)),
             ("isolation", _pairs(info.isolation)),
             ("system", f"{info.os}, {info.arch}"),

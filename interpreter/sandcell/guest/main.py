@@ -39,6 +39,7 @@ from sandcell.guest.processes import Processes
 from sandcell.guest.quick_exec import QuickExec
 from sandcell.guest.session_room import SessionRoom
 from sandcell.guest.state import Guest
+from sandcell.guest.way_out import WayOut
 from sandcell.kernelspecs import KernelSpecs, folders_of
 from sandcell.overflow import ResultFiles
 from sandcell.shell_kernel import ShellMaker
@@ -151,6 +152,7 @@ async def _furnish(held: AsyncExitStack, given: Given, spawner: Spawner, group: 
     terminals, processes = _open_jobs(held, given, spawner, worker, activity)
     leases = _make_leases(boot, config, (executions, sessions, processes, terminals))
     held.callback(leases.close)
+    way_out = await held.enter_async_context(WayOut(boot, leases.note_refused))
     commands = Commands(spawner, boot, config, files, on_begin=activity)
     table, started_at = ProcessTable(spawner, worker), time.time()
     env_room = EnvRoom(env, contexts, sessions)
@@ -169,6 +171,7 @@ async def _furnish(held: AsyncExitStack, given: Given, spawner: Spawner, group: 
         files=files,
         terminals=terminals,
         table=table,
+        way_out=way_out,
         spawner=spawner,
         activity=activity,
         started_at=started_at,
@@ -193,6 +196,7 @@ async def _furnish(held: AsyncExitStack, given: Given, spawner: Spawner, group: 
         ports=ports,
         terminals=terminals,
         table=table,
+        way_out=way_out,
         spawner=spawner,
         followers=await held.enter_async_context(Followers()),
         group=group,
@@ -271,7 +275,7 @@ def _make_fronts(desk: Desk, config: Config) -> Fronts:
         contexts=desk.contexts,
         executions=desk.executions,
         worker=CellWork(desk, LineWork(desk)),
-        network=desk.boot.network,
+        has_network=desk.boot.network != "none",
         masks=masks_of(desk.boot.secrets),
         note_made=desk.memo.note_made,
     )

@@ -50,6 +50,8 @@ class InfoHandler(ApiHandler):
             self.guest.meter.limits.update(body.limits)
         if not isinstance(body.idle_timeout, UnsetType):
             self.guest.leases.set_idle_timeout(body.idle_timeout)
+        if not isinstance(body.network, UnsetType):
+            self.guest.way_out.network = body.network
         self.reply(describe(self.guest, await measure(self.guest)))
 
 
@@ -103,7 +105,7 @@ def describe(guest: Guest | Desk, stats: Stats) -> SandboxInfo:
         starts=boot.starts,
         version=version("sandcell"),
         image=boot.image,
-        network=boot.network,
+        network=guest.way_out.network,
         limits=guest.meter.limits,
         isolation=boot.isolation,
         os=_os_name(),

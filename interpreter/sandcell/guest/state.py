@@ -17,6 +17,7 @@ from sandcell.guest.leases import Leases
 from sandcell.guest.ports import Ports
 from sandcell.guest.processes import Processes
 from sandcell.guest.session_room import SessionRoom
+from sandcell.guest.way_out import WayOut
 from sandcell.tool_room import ToolRoom
 from sandcell_container.guest.boot import GuestBoot
 from sandcell_container.guest.files import Files
@@ -54,6 +55,7 @@ class Guest:
     ports: Ports
     terminals: Terminals
     table: ProcessTable
+    way_out: WayOut
     spawner: Spawner
     followers: Followers
     group: asyncio.TaskGroup

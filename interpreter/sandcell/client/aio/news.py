@@ -30,7 +30,7 @@ async def follow_status(transport: AsyncTransport, request: Request) -> AsyncGen
         async for followed in read_entries(transport, answer):
             event = status_of(followed.entry, followed.cursor.epoch)
             if event is not None:
-                is_ending = event.status == "stopping"
+                is_ending = event.status == "stopping" or (is_ending and event.status == "refused")
                 yield event
     except Cut as cut:
         if not is_ending:

@@ -205,7 +205,8 @@ class Held:
 
     def events(self, cursor: str | None = None) -> Generator[StatusChanged]:
         """Yield what becomes of it, from its start on or after `cursor`, and then as it comes: "running", and "stopping"
-        with the reason, 30 s before it is culled and whenever it is stopped. Ends with this start of the sandbox.
+        with the reason, 30 s before it is culled and whenever it is stopped; "refused" with the reason, once for each host that it
+        tried to reach and may not. Ends with this start of the sandbox.
 
         Raises:
             Gone (SANDBOX_GONE): it ended without a word, as by a death from outside.
@@ -254,10 +255,11 @@ class Held:
 
         Raises:
             InvalidRequest: INVALID_ARGUMENT; UNSUPPORTED: the engine cannot do it, and nothing was changed.
+            Unavailable (ENGINE_UNAVAILABLE): its engine has no such network.
             Refused (FORBIDDEN): this handle did not create it.
         """
         self._check_owner("update")
-        change = Change(options)
+        change = Change(options, engine=self.engine)
         found = in_thread(self._hold.engine.find, self.id)
         is_up = found is not None and found.status == "running"
         there = list_lossy(self._transport) if is_up else ()

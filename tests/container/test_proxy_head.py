@@ -1,0 +1,86 @@
+"""What a proxy is asked, and what it answers: pure."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from sandcell_container.errors import ErrorCode
+from sandcell_container.proxy_head import Refusal, Wish, not_allowed, not_public, read_wish
+
+
+def test_a_tunnel_has_a_host_and_a_port() -> None:
+    assert read_wish(b"CONNECT PyPI.org:443 HTTP/1.1\r\nHost: pypi.org:443\r\n\r\n") == Wish("pypi.org", 443)
+    assert read_wish(b"CONNECT [::1]:22 HTTP/1.0\r\n\r\n") == Wish("::1", 22)
+
+
+def test_a_request_is_passed_on_as_its_server_expects_it() -> None:
+    wish = read_wish(
+        b"POST http://a.org:8080/p?q=1 HTTP/1.1\r\nHost: elsewhere.org\r\nProxy-Authorization: Basic x\r\n"
+        b"Connection: keep-alive, X-Hop\r\nX-Hop: 1\r\nUpgrade: h2c\r\nContent-Length: 2\r\nAccept: */*\r\n\r\n"
+    )
+    assert wish[:2] == ("a.org", 8080)
+    assert wish.head == (
+        b"POST /p?q=1 HTTP/1.1\r\nHost: a.org:8080\r\ncontent-length: 2\r\naccept: */*\r\nConnection: close\r\n\r\n"
+    )
+
+
+@pytest.mark.parametrize(("target", "path"), [(b"", b"/"), (b"?q", b"/?q"), (b"/", b"/")])
+def test_a_request_without_a_path_asks_for_the_root(target: bytes, path: bytes) -> None:
+    wish = read_wish(b"GET http://a.org" + target + b" HTTP/1.1\r\n\r\n")
+    assert wish.port == 80
+    assert wish.head.startswith(b"GET " + path + b" HTTP/1.1\r\nHost: a.org\r\n")
+
+
+def test_a_websocket_stays_one() -> None:
+    wish = read_wish(b"GET http://a.org/ HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+    assert b"\r\nupgrade: websocket\r\nConnection: upgrade\r\n\r\n" in wish.head
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET / HTTP/1.1\r\nHost: a.org\r\n\r\n",
+        b"GET https://a.org/ HTTP/1.1\r\n\r\n",
+        b"GET http://user@a.org/ HTTP/1.1\r\n\r\n",
+        b"GET http://a.org\\@b.org/ HTTP/1.1\r\n\r\n",
+        b"GET http://a.org#@b.org/ HTTP/1.1\r\n\r\n",
+        b"GET http://a.org:99999/ HTTP/1.1\r\n\r\n",
+        b"GET http://127.1/ HTTP/1.1\r\n\r\n",
+        b"GET http://a.org/ HTTP/2\r\n\r\n",
+        b"GET http://a.org/ HTTP/1.1\r\n folded: 1\r\n\r\n",
+        b"GET http://a.org/ HTTP/1.1\r\nA : 1\r\n\r\n",
+        b"GET http://a.org/ HTTP/1.1\nA: 1\r\n\r\n",
+        b"CONNECT http://a.org/ HTTP/1.1\r\n\r\n",
+        b"CONNECT a.org HTTP/1.1\r\n\r\n",
+        b"CONNECT a.org:0 HTTP/1.1\r\n\r\n",
+        b"CONNECT 0x7f000001:80 HTTP/1.1\r\n\r\n",
+        b"\x05\x01\x00\r\n\r\n",
+    ],
+)
+def test_what_two_readers_might_read_in_two_ways_is_refused(head: bytes) -> None:
+    with pytest.raises(Refusal) as caught:
+        read_wish(head)
+    assert caught.value.status == 400
+
+
+@pytest.mark.parametrize(
+    ("refusal", "named", "item"),
+    [
+        (not_allowed("a.org", 443), "a.org:443", '"a.org"'),
+        (not_allowed("a.org", 22), "a.org:22", '"a.org:22"'),
+        (not_allowed("::1", 22), "[::1]:22", '"[::1]:22"'),
+        (not_public("a.org", 443, "10.0.0.1"), "10.0.0.1", '"10.0.0.1"'),
+    ],
+)
+def test_a_refusal_names_the_host_and_how_to_allow_it(refusal: Refusal, named: str, item: str) -> None:
+    head, _, body = refusal.answer().partition(b"\r\n\r\n")
+    line = head.split(b"\r\n")[0].decode()
+    problem = json.loads(body)["error"]
+    assert line.startswith("HTTP/1.1 403 Forbidden: HOST_NOT_ALLOWED: ")
+    assert problem["code"] == ErrorCode.HOST_NOT_ALLOWED
+    for words in (line, problem["message"] + problem["hint"]):
+        assert named in words
+        assert item in words
+    assert f"Content-Length: {len(body)}".encode() in head

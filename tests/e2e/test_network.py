@@ -1,0 +1,185 @@
+"""What a sandbox of the engine local reaches: nothing, or the hosts of a list; never anything by another way."""
+
+from __future__ import annotations
+
+import http.server
+import os
+import select
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.e2e.conftest import GuestProcess
+
+from sandcell import ErrorCode, Sandbox, SandcellError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+_HERE = "127.0.0.2"  # of this machine's loopback; what the sandbox's own NO_PROXY has not
+
+
+class _Site(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        said = f"{self.path} of {self.headers['Host']}".encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(said)))
+        self.end_headers()
+        self.wfile.write(said)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Stay silent."""
+
+
+@pytest.fixture(scope="module")
+def site() -> Generator[str]:
+    """A server of the host; yields its HOST:PORT."""
+    with http.server.ThreadingHTTPServer((_HERE, 0), _Site) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        yield f"{_HERE}:{server.server_port}"
+        server.shutdown()
+        serving.join()
+
+
+@pytest.fixture(scope="module")
+def sandbox(site: str) -> Generator[Sandbox]:
+    """A sandbox that may reach `site`, and a name that never resolves."""
+    with Sandbox.create(engine="local", network=[site, "no-such-name.invalid"]) as made:
+        yield made
+
+
+_FETCH = """
+import sys, urllib.request
+try:
+    print(urllib.request.urlopen(sys.argv[1], timeout=20).read().decode())
+except OSError as problem:
+    print(getattr(problem, "read", lambda: str(problem).encode())().decode())
+"""
+
+_TUNNEL = """
+import http.client, sys
+host, _, port = sys.argv[1].partition(":")
+line = http.client.HTTPConnection("127.0.0.1", 3128, timeout=20)
+line.set_tunnel(host, int(port))
+try:
+    line.request("GET", "/tunnel", headers={"Host": "x"})
+    print(line.getresponse().read().decode())
+except OSError as problem:
+    print(problem)
+"""
+
+
+def run(sandbox: Sandbox, program: str, argument: str) -> str:
+    return sandbox.exec(["python3", "-c", program, argument], timeout=60).stdout.strip()
+
+
+def refused(call: Callable[[], object]) -> SandcellError:
+    with pytest.raises(SandcellError) as caught:
+        call()
+    return caught.value
+
+
+def test_a_listed_host_is_reached_by_the_usual_variables(sandbox: Sandbox, site: str) -> None:
+    assert run(sandbox, _FETCH, f"http://{site}/page") == f"/page of {site}"
+    assert run(sandbox, _TUNNEL, site) == "/tunnel of x"
+    read = f"import urllib.request; urllib.request.urlopen('http://{site}/c', timeout=20).read().decode()"
+    assert sandbox.run_code(read).value == f"/c of {site}"
+
+
+def test_another_host_is_refused_by_name_with_the_way_to_allow_it(sandbox: Sandbox) -> None:
+    for said in (run(sandbox, _FETCH, "http://other.test/"), run(sandbox, _TUNNEL, "other.test:443")):
+        assert "HOST_NOT_ALLOWED" in said
+        assert "other.test" in said
+        assert 'update(network=[..., "other.test"])' in said.replace("\\", "")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:22", "169.254.169.254:80", "10.0.0.1:80", "[::1]:22"])
+def test_addresses_that_are_not_listed_are_refused(sandbox: Sandbox, host: str) -> None:
+    ask = (  # by hand: for the sandbox's own loopback the usual variables name no proxy
+        "import socket, sys\ns = socket.create_connection(('127.0.0.1', 3128), 20)\n"
+        "s.sendall(f'CONNECT {sys.argv[1]} HTTP/1.1\\r\\n\\r\\n'.encode())\nprint(s.makefile().readline())"
+    )
+    assert "HOST_NOT_ALLOWED" in run(sandbox, ask, host)
+
+
+def test_there_is_no_other_way(sandbox: Sandbox, site: str) -> None:
+    direct = (
+        "import socket, sys; h, p = sys.argv[1].split(':'); print(socket.socket().connect_ex((h, int(p))))"
+    )
+    assert run(sandbox, direct, site) in {"101", "111"}  # no route, or nobody listens on this loopback
+    name = "import socket, sys\ntry: socket.getaddrinfo(sys.argv[1], 80)\nexcept OSError: print('none')"
+    assert run(sandbox, name, "example.org") == "none"
+    routes = sandbox.exec("cat /proc/net/route; ls /sys/class/net 2>/dev/null || true").stdout
+    assert [line.split()[0] for line in routes.splitlines()[1:] if line.split()] in ([], ["lo"])
+
+
+def test_the_port_of_the_proxy_cannot_be_taken(sandbox: Sandbox) -> None:
+    bind = (
+        "import socket, sys\nfor host in ('127.0.0.1', '0.0.0.0'):\n s = socket.socket()\n"
+        " for o in (socket.SO_REUSEADDR, socket.SO_REUSEPORT): s.setsockopt(socket.SOL_SOCKET, o, 1)\n"
+        " try: s.bind((host, 3128)); s.listen(); print('taken')\n except OSError as e: print(e.errno)"
+    )
+    assert "taken" not in run(sandbox, bind, "")
+
+
+def test_what_was_refused_is_an_event(sandbox: Sandbox) -> None:
+    assert "HOST_NOT_ALLOWED" in run(sandbox, _FETCH, "http://for-the-log.test/")
+    told = (event.reason or "" for event in sandbox.events() if event.status == "refused")
+    assert next(reason for reason in told if "for-the-log.test" in reason)
+
+
+def test_a_listed_name_that_does_not_resolve_is_no_refusal(sandbox: Sandbox) -> None:
+    assert "UNREACHABLE" in run(sandbox, _FETCH, "http://no-such-name.invalid/")
+
+
+def test_a_living_sandbox_changes_its_network_and_keeps_its_files(site: str) -> None:
+    with Sandbox.create(engine="local") as box:
+        box.files.write("note", "kept")
+        assert (box.info().network, box.exec("echo $http_proxy").stdout) == ("none", "\n")
+        assert box.update(network=["other.test"]).restarted
+        assert "HOST_NOT_ALLOWED" in run(box, _FETCH, f"http://{site}/")
+        box.run_code("x = 1")
+        assert not box.update(network=[site]).restarted
+        assert list(box.info().network) == [site]
+        assert run(box, _FETCH, f"http://{site}/") == f"/ of {site}"
+        assert box.run_code("x").value == 1
+        box.restart()
+        assert run(box, _FETCH, f"http://{site}/") == f"/ of {site}"
+        assert box.update(network="none").restarted
+        assert (box.info().network, box.files.read("note")) == ("none", "kept")
+        assert box.exec("echo $http_proxy").stdout == "\n"
+
+
+def test_the_proxy_is_powerless_and_ends_with_its_sandbox(guest: GuestProcess, site: str) -> None:
+    zygote = int(_status(guest.pid)["PPid"])
+    before = _children(zygote)
+    with Sandbox.create(engine="local", network=[site]) as made:
+        assert run(made, _FETCH, f"http://{site}/") == f"/ of {site}"
+        own = GuestProcess(made)
+        (proxy,) = _children(zygote) - before - {own.launcher, own.pid}
+        status = _status(proxy)
+        assert status["CapEff"] == status["CapPrm"] == "0" * 16
+        if os.geteuid() == 0:
+            assert "0" not in status["Uid"].split()
+        handle = os.pidfd_open(proxy)
+    try:
+        assert select.select([handle], [], [], 20)[0]
+    finally:
+        os.close(handle)
+
+
+def _children(pid: int) -> set[int]:
+    return {int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+
+
+def _status(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def test_open_names_what_to_do_instead() -> None:
+    problem = refused(lambda: Sandbox.create(engine="local", network="open"))
+    assert problem.code is ErrorCode.ENGINE_UNAVAILABLE
+    assert "network=[" in problem.hint
