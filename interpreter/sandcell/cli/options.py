@@ -491,7 +491,7 @@ def _add_kernel_options(group: argparse._ArgumentGroup) -> None:  # pyright: ign
         ("preset", "PRESET", "a set of packages"),
         ("memory", "SIZE", 'such as "2GiB"'),
         ("disk", "SIZE", "likewise"),
-        ("network", "NETWORK", "none or open"),
+        ("network", "NETWORK", "none, or hosts with commas between"),
         ("sandbox", "SANDBOX", "use this one, and leave it as it is"),
         ("context", "ID", "in that one, this context"),
     ):
