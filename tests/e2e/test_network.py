@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import http.server
+import json
 import os
 import select
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -183,3 +186,51 @@ def test_open_names_what_to_do_instead() -> None:
     problem = refused(lambda: Sandbox.create(engine="local", network="open"))
     assert problem.code is ErrorCode.ENGINE_UNAVAILABLE
     assert "network=[" in problem.hint
+
+
+# --- in a network of the test's own, where every address answers
+
+
+_ANSWERED = {
+    "http://site.example.org": "93.184.215.14",
+    "tunnel://site.example.org": "93.184.215.14",
+    "http://a.wild.example.org": "93.184.215.14",
+    "tunnel://a.wild.example.org": "93.184.215.14",
+    "http://listed.wild.example.org": "10.9.8.6",  # private, and listed
+    "http://10.9.8.6": "10.9.8.6",
+}
+_REFUSED = (
+    "http://other.example.net",
+    "tunnel://other.example.net",
+    "http://example.org",
+    "http://93.184.215.14",  # by its address a host is not the one of the list
+    "tunnel://93.184.215.14",
+    "http://inside.wild.example.org",
+    "tunnel://inside.wild.example.org",
+    "http://metadata.wild.example.org",
+    "http://169.254.169.254",
+    "http://loop.wild.example.org",
+    "tunnel://loop.wild.example.org",
+    "http://localhost",
+    "http://127.0.0.1",
+    "http://[::ffff:169.254.169.254]",
+)
+
+
+def test_names_lead_to_public_addresses_and_to_those_that_are_listed(tmp_path: Path) -> None:
+    identity = [] if os.geteuid() == 0 else ["--map-current-user", "--keep-caps"]
+    program = [sys.executable, "-m", "tests.e2e.network_world", str(tmp_path)]
+    done = subprocess.run(
+        ["unshare", *identity, "--net", "--mount", *program, *_ANSWERED, *_REFUSED],
+        env={**os.environ, "SANDCELL_STATE_DIR": str(tmp_path / "state")},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=55,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert {target: found[target] for target in _ANSWERED} == _ANSWERED
+    for target in _REFUSED:
+        assert "HOST_NOT_ALLOWED" in found[target], (target, found[target])
