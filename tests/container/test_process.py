@@ -12,6 +12,7 @@ from sandcell_container.conformance import Asker, command
 from sandcell_container.engines.local import LocalEngine
 from sandcell_container.engines.process import ProcessEngine
 from sandcell_container.engines.settings import EngineSettings
+from sandcell_container.errors import ErrorCode, SandcellError
 from sandcell_container.ids import new_id
 from sandcell_container.spec import SandboxSpec
 
@@ -47,6 +48,13 @@ def test_user_code_runs_as_the_caller_in_folders_of_its_own(engine: ProcessEngin
         str(folder / "home" / ".venv" / "bin" / "python"),
     ]
     assert folder.is_relative_to(tmp_path)
+
+
+def test_it_keeps_nobody_from_any_host(engine: ProcessEngine) -> None:
+    with pytest.raises(SandcellError) as caught:
+        engine.create(SandboxSpec(id="sbx_listed", name="listed", network=("a.org",)))
+    assert caught.value.code is ErrorCode.UNSUPPORTED
+    assert engine.list() == []
 
 
 def test_it_says_that_it_isolates_nothing(engine: ProcessEngine) -> None:

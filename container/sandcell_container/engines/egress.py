@@ -16,6 +16,7 @@ import sys
 import traceback
 from typing import NamedTuple, NoReturn
 
+from sandcell_container.descriptors import raise_limit
 from sandcell_container.engines import namespaces
 from sandcell_container.engines.launcher import take_identity
 from sandcell_container.network import PROXY_PORT
@@ -27,6 +28,7 @@ __all__ = ["ProxySide", "become_proxy", "hand_over_listener"]
 _log = logging.getLogger(__name__)
 _BACKLOG = 128
 _MESSAGE = 4096
+_HIGHEST = 65536  # a descriptor
 
 
 class ProxySide(NamedTuple):
@@ -50,6 +52,7 @@ def become_proxy(side: ProxySide, *, identity: int | None, parent: int) -> NoRet
             take_identity(identity)
             namespaces.tie_to_parent(parent)
         namespaces.hide_from_peers()
+        raise_limit()  # each connection is two
         with socket.socket(fileno=side.way) as way, _take_listener(way) as listener:
             asyncio.run(_serve(way, listener, Policy(side.policy)))
         code = 0
@@ -77,7 +80,7 @@ def _keep_only(side: ProxySide) -> ProxySide:
     for at in range(len(side)):
         os.dup2(above + at, 3 + at)
     kept = ProxySide(*range(3, 3 + len(side)))
-    os.closerange(3 + len(side), os.sysconf("SC_OPEN_MAX"))
+    os.closerange(3 + len(side), _HIGHEST)
     for output in (1, 2):
         os.dup2(kept.log, output)
     return kept

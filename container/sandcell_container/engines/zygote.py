@@ -18,6 +18,7 @@ import socket
 import sys
 import time
 import traceback
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -118,11 +119,7 @@ class _Zygote:
         pair = self._pairs[launch.boot.sandbox_id] = _Pair(None, None, side.reply, side.memo)
         try:
             pair.launcher = bubblewrap = _fork(lambda: self._become(launch, launchers, side))
-            way = self._open_way(launch, pair, side) if launch.filtered else None
-            rest = [plan, *launchers]
-            pair.guest = _fork(lambda: self._serve(launch, side, bubblewrap, rest, way))
-            if way is not None:
-                os.close(way)
+            self._fork_guest(launch, pair, side, bubblewrap, [plan, *launchers])
         except OSError as failed:  # no more processes: one sandbox does not start, the others stay
             os.write(side.log, f"sandcell: fork: {failed.strerror}\n".encode())
             self._forget_pair(launch.boot.sandbox_id, pair)
@@ -135,13 +132,25 @@ class _Zygote:
         _forget_signals()
         launcher.become(launch.program, descriptors, log=side.log, parent=self._pid)
 
-    def _open_way(self, launch: Launch, pair: _Pair, side: entrance.GuestSide) -> int:
-        """Fork the proxy of a sandbox; returns the guest's end of the pair between both."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            proxy = ProxySide(theirs.fileno(), side.policy, side.log)
-            pair.proxy = _fork(lambda: self._be_proxy(proxy, launch.program.identity))
-        return ours.detach()
+    def _fork_guest(
+        self,
+        launch: Launch,
+        pair: _Pair,
+        side: entrance.GuestSide,
+        bubblewrap: int,
+        descriptors: Sequence[int],
+    ) -> None:
+        """Fork the guest, and before it the proxy where there is to be one, with a pair of sockets between both."""
+        way: int | None = None
+        with ExitStack() as held:
+            if launch.filtered:
+                ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                held.enter_context(ours)
+                held.enter_context(theirs)
+                proxy = ProxySide(theirs.fileno(), side.policy, side.log)
+                pair.proxy = _fork(lambda: self._be_proxy(proxy, launch.program.identity))
+                way, descriptors = ours.fileno(), [*descriptors, theirs.fileno()]
+            pair.guest = _fork(lambda: self._serve(launch, side, bubblewrap, descriptors, way))
 
     def _be_proxy(self, side: ProxySide, identity: int | None) -> NoReturn:
         """Go on as a proxy: all other descriptors are closed on the way."""

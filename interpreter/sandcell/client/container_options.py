@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from sandcell_container.spec import Network
 
-__all__ = ["CONTAINER_OPTIONS", "check_network", "container_fields", "fit_engine", "network_of"]
+__all__ = ["CONTAINER_OPTIONS", "check_network", "container_fields", "engine_for", "fit_engine", "network_of"]
 
 CONTAINER_OPTIONS = (
     "mounts",
@@ -64,6 +64,12 @@ def container_fields(options: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(found["read_only"], bool):
         raise wrong("read_only", "has to be True or False", hint="read_only=True")
     return found
+
+
+def engine_for(spec: SandboxSpec, asked: str, asked_image: str | None) -> str:
+    """Return the engine to open for `spec`: "auto" is "local" for a list of hosts, which containers cannot have."""
+    is_free = asked == "auto" and asked_image is None
+    return "local" if is_free and not isinstance(spec.network, str) else asked
 
 
 def fit_engine(spec: SandboxSpec, engine: str, asked_image: str | None) -> SandboxSpec:

@@ -17,7 +17,7 @@ from sandcell.client.blocking.news import follow_status
 from sandcell.client.blocking.transport import Transport
 from sandcell.client.changes import Change, ChangeOptions, Update
 from sandcell.client.checks import check_text
-from sandcell.client.container_options import fit_engine
+from sandcell.client.container_options import engine_for, fit_engine
 from sandcell.client.host import Creation, Host, the_host
 from sandcell.client.options import CreateOptions, make_spec
 from sandcell.client.protocol import Request, path_of
@@ -67,7 +67,8 @@ class Held:
         "512MiB" or bytes, `pids`; one that cannot be applied is in `info().warnings`, an error with `strict`. `env` for
         all user code; `secrets`: the same, and masked in all that is shown. `mounts`: folders of this machine,
         "SOURCE:TARGET", read-only unless ":rw" follows. `publish`: ports on the loopback, 8000 or "8080:80". `read_only`: user code writes to memory alone, in `/workspace`, its
-        home and `/tmp`. `dns`, `hostname`, and `runtime`, what runs a container. What an engine cannot do it refuses.
+        home and `/tmp`. `network`: "none", or the hosts that it may reach, such as ["pypi.org", "*.example.org"], on the engine
+        `local`; see docs/network.md. `dns`, `hostname`, and `runtime`, what runs a container. What an engine cannot do it refuses.
         `packages` of Python, `apt` packages of Debian and a `preset` ("node", "build", "data", "full") are put into an
         image (engine `local`: an environment, without `apt`) of their own, built once for all who ask for the same.
         `python`: the interpreter whose environment user code gets, by default this one. `default_timeout` for
@@ -84,7 +85,8 @@ class Held:
         tools = toolset_of(options.get("tools"))
         host = in_thread(the_host)
         spec = make_spec(host.config, image, options)
-        opened = in_thread(host.engine, options.get("engine") or host.config.engine)
+        asked = engine_for(spec, options.get("engine") or host.config.engine, image)
+        opened = in_thread(host.engine, asked)
         spec = fit_engine(spec, opened.engine.name, image)
         made = cls._make_or_find(host, opened, spec, reuse=options.get("reuse", False))
         made._tools = tools
