@@ -199,9 +199,12 @@ def _split_port(text: str) -> tuple[str, int | None]:
 
 def _range(text: str) -> _Range:
     try:
-        return ipaddress.ip_network(text)
-    except ValueError as problem:
-        raise _wrong(f"holds {text[:80]!r}, which is no range of addresses: {problem}") from None
+        found = ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        raise _wrong(f"holds {text[:80]!r}, which is no host") from None
+    if address_of(text.partition("/")[0]) != found.network_address:
+        raise _wrong(f"holds {text[:80]!r}, which is one address of {found}: write one of both")
+    return found
 
 
 def _is_name(name: str) -> bool:

@@ -450,11 +450,13 @@ def test_the_doctor_finds_an_engine_that_works(shell: Shell) -> None:
 
 
 def test_the_kernelspec_goes_where_it_is_told(shell: Shell, tmp_path: Path) -> None:
-    assert shell("kernel", "install", "--prefix", str(tmp_path)).returncode == 0
+    line = ("kernel", "install", "--prefix", str(tmp_path), "--network", "pypi.org,*.example.org")
+    assert shell(*line).returncode == 0
     spec = json.loads(
         (tmp_path / "share" / "jupyter" / "kernels" / "sandcell-python" / "kernel.json").read_text()
     )
     assert spec["display_name"] == "Python (Sandcell)"
+    assert json.loads(spec["argv"][-1]) == {"network": ["pypi.org", "*.example.org"]}
 
 
 def test_an_engine_is_checked_through_its_real_guest(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ import pytest
 from tests.e2e.conftest import GuestProcess
 
 from sandcell import ErrorCode, Sandbox, SandcellError
+from sandcell.cli.main import main
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -186,6 +187,12 @@ def test_open_names_what_to_do_instead() -> None:
     problem = refused(lambda: Sandbox.create(engine="local", network="open"))
     assert problem.code is ErrorCode.ENGINE_UNAVAILABLE
     assert "network=[" in problem.hint
+
+
+def test_the_command_takes_a_list(site: str, capfd: pytest.CaptureFixture[str]) -> None:
+    line = ["exec", "--engine", "local", "--network", f"other.test,{site}", "python3", "-c", _FETCH]
+    assert main([*line, f"http://{site}/cli"]) == 0
+    assert capfd.readouterr().out == f"/cli of {site}\n"
 
 
 # --- in a network of the test's own, where every address answers

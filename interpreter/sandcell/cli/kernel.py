@@ -62,13 +62,7 @@ def _options_of(options: argparse.Namespace) -> dict[str, Any]:
     variables = {name: value for name, _, value in (each.partition("=") for each in options.env)}
     if any("=" not in each for each in options.env):
         raise error(ErrorCode.INVALID_ARGUMENT, "--env is NAME=VALUE")
-    given["network"] = network_of(options.network)
     return {name: value for name, value in {**given, "env": variables}.items() if value not in (None, [], {})}
-
-
-def network_of(given: str | None) -> str | list[str] | None:
-    """Return the option --network as `Sandbox.create` takes it: a list is written with commas."""
-    return given if given in (None, "none", "open") else given.split(",")
 
 
 def _install(plan: KernelPlan, options: argparse.Namespace) -> str:

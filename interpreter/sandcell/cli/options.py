@@ -361,6 +361,11 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _network(text: str) -> str | list[str]:
+    """Return a network as `Sandbox.create` takes it."""
+    return text if text in ("none", "open") else text.split(",")
+
+
 def _seconds(text: str) -> float:
     """Return a time in seconds; "none" is for ever."""
     try:
@@ -402,6 +407,15 @@ def _add_place(verb: argparse.ArgumentParser, *, timeout: str = "default 300") -
     verb.add_argument("--timeout", type=_seconds, metavar="SECONDS", help=f"{timeout}; none: no limit")
 
 
+def _add_network(verb: argparse._ActionsContainer) -> None:  # pyright: ignore[reportPrivateUsage] -- of parsers and groups
+    verb.add_argument(
+        "--network",
+        type=_network,
+        metavar="HOSTS",
+        help='what a new sandbox may reach: none (default), or hosts with commas between, such as "pypi.org,*.example.org"',
+    )
+
+
 def _add_where(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--sandbox", metavar="NAME", help="a sandbox of this name, made if there is none, and kept"
@@ -409,6 +423,7 @@ def _add_where(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--engine", metavar="NAME", help="auto (default), docker, podman, local, or process: no isolation"
     )
+    _add_network(verb)
 
 
 def _add_sandboxes(add: _AddParser) -> None:
@@ -491,11 +506,11 @@ def _add_kernel_options(group: argparse._ArgumentGroup) -> None:  # pyright: ign
         ("preset", "PRESET", "a set of packages"),
         ("memory", "SIZE", 'such as "2GiB"'),
         ("disk", "SIZE", "likewise"),
-        ("network", "NETWORK", "none, or hosts with commas between"),
         ("sandbox", "SANDBOX", "use this one, and leave it as it is"),
         ("context", "ID", "in that one, this context"),
     ):
         group.add_argument(f"--{name}", metavar=metavar, help=summary)
+    _add_network(group)
     group.add_argument("--cpus", type=float, metavar="N", help="cores, such as 0.5")
     group.add_argument("--pids", type=_count, metavar="N", help="processes and threads")
     group.add_argument(

@@ -53,12 +53,13 @@ def open_place(options: argparse.Namespace, config: Config, *, label: str) -> Ge
     `label` says on a terminal what goes on once the sandbox is there.
     """
     engine = options.engine or config.engine
+    network = options.network or "none"
     name = options.sandbox or config.sandbox
     with Progress("starting a sandbox", sys.stderr) as progress:
         if name:
-            opened = Sandbox.get_or_create(name=name, engine=engine, on_release="keep")
+            opened = Sandbox.get_or_create(name=name, engine=engine, network=network, on_release="keep")
         else:
-            opened = Sandbox.create(engine=engine)
+            opened = Sandbox.create(engine=engine, network=network)
         with opened as sandbox:
             progress.label(label)
             yield Place(sandbox, progress)
