@@ -63,7 +63,8 @@ class _Streams(NamedTuple):
 
 
 class Proxy:
-    """Serves clients. `allowed` is asked anew for each connection; `tell` hears of each host that is refused, once."""
+    """Serves clients. `allowed` is asked anew for each connection and chunk, so it is to be
+    cheap while nothing has changed; `tell` hears of each host that is refused, once."""
 
     def __init__(
         self,
@@ -149,20 +150,38 @@ class Proxy:
         return found
 
     async def _relay(self, client: _Streams, server: _Streams, wish: Wish) -> None:
-        """Pass on what comes, until the server has said all or nothing comes any more."""
+        """Pass on what comes, until the server has said all, nothing comes any more, or the list has that host no more."""
         client.writer.write(b"" if wish.head else CONNECTED)
         server.writer.write(wish.head)
         idle, now = self._limits.idle, asyncio.get_running_loop().time
+        is_allowed = self._guard(wish, server)
         async with asyncio.timeout(idle) as patience:
 
-            def alive() -> None:
+            def goes_on() -> bool:
                 if not patience.expired():
                     patience.reschedule(now() + idle)
+                return is_allowed()
 
             async with asyncio.TaskGroup() as group:
-                upward = group.create_task(_copy(client.reader, server.writer, alive))
-                await _copy(server.reader, client.writer, alive)
+                upward = group.create_task(_copy(client.reader, server.writer, goes_on))
+                await _copy(server.reader, client.writer, goes_on)
                 upward.cancel()
+
+    def _guard(self, wish: Wish, server: _Streams) -> Callable[[], bool]:
+        """Return what tells whether the list still has where a connection leads. It is asked for each chunk."""
+        address = str(server.writer.get_extra_info("peername")[0])
+        seen: Allowed | None = None
+
+        def is_allowed() -> bool:
+            nonlocal seen
+            found = self._allowed()
+            if found is not seen:
+                seen = (
+                    found if found.host(wish.host, wish.port) and _may_be(found, address, wish.port) else None
+                )
+            return found is seen
+
+        return is_allowed
 
     def _note(self, refused: Refused) -> None:
         if refused not in self._told and len(self._told) < _MOST_TOLD:
@@ -193,16 +212,14 @@ async def _connect(addresses: Sequence[str], port: int) -> _Streams:
 
 
 async def _copy(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, alive: Callable[[], None]
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, goes_on: Callable[[], bool]
 ) -> None:
-    """Copy to the end, and pass that on. A connection that breaks is an end as well: the other direction may have more."""
+    """Copy to the end, or as long as `goes_on`, and pass that on. A connection that breaks is an end as well: the other direction may have more."""
     with contextlib.suppress(OSError):
         await writer.drain()
-        while chunk := await reader.read(_CHUNK):
-            alive()
+        while (chunk := await reader.read(_CHUNK)) and goes_on():
             writer.write(chunk)
             await writer.drain()
-            alive()
         writer.write_eof()
 
 

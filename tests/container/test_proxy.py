@@ -137,6 +137,21 @@ async def test_another_list_counts_from_the_next_connection_on(world: World) -> 
         assert " 200 " in await world.ask(port, "CONNECT 127.0.0.1:PORT HTTP/1.1\r\n\r\n", then="a\n")
 
 
+@pytest.mark.parametrize("items", [[], ["site.test:PORT"]])
+async def test_a_connection_ends_when_its_host_is_taken_from_the_list(world: World, items: list[str]) -> None:
+    world.names["site.test"] = ["127.0.0.1"]
+    async with world.proxy() as port, asyncio.timeout(_PATIENCE):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(f"CONNECT site.test:{world.port} HTTP/1.1\r\n\r\n".encode())
+        await reader.readuntil(b"\r\n\r\n")
+        world.items = [each.replace("PORT", str(world.port)) for each in items]
+        writer.write(b"a\n")
+        assert await reader.read() == b""
+        writer.close()
+        await writer.wait_closed()
+    assert world.came == [b""]
+
+
 async def test_what_is_not_there_is_told(world: World) -> None:
     world.items += ["127.0.0.1:1"]
     async with world.proxy() as port:
