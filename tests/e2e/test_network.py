@@ -6,6 +6,7 @@ import http.server
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import threading
@@ -172,6 +173,20 @@ def test_the_proxy_is_powerless_and_ends_with_its_sandbox(guest: GuestProcess, s
         assert select.select([handle], [], [], 20)[0]
     finally:
         os.close(handle)
+
+
+def test_without_its_proxy_a_sandbox_goes_on_and_reaches_nothing(guest: GuestProcess, site: str) -> None:
+    zygote = int(_status(guest.pid)["PPid"])
+    before = _children(zygote)
+    with Sandbox.create(engine="local", network=[site]) as made:
+        own = GuestProcess(made)
+        (proxy,) = _children(zygote) - before - {own.launcher, own.pid}
+        os.kill(proxy, signal.SIGKILL)
+        told = (event.reason or "" for event in made.events() if event.status == "refused")
+        assert "proxy of the sandbox has ended" in next(told)
+        assert "refused" in run(made, _FETCH, f"http://{site}/")
+        made.restart()
+        assert run(made, _FETCH, f"http://{site}/") == f"/ of {site}"
 
 
 def _children(pid: int) -> set[int]:
