@@ -10,11 +10,14 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.e2e.conftest import GuestProcess
+from tests.e2e.wheels import write_wheel
 
 from sandcell import ErrorCode, Sandbox, SandcellError
 from sandcell.cli.main import main
@@ -208,6 +211,42 @@ def test_the_command_takes_a_list(site: str, capfd: pytest.CaptureFixture[str]) 
     line = ["exec", "--engine", "local", "--network", f"other.test,{site}", "python3", "-c", _FETCH]
     assert main([*line, f"http://{site}/cli"]) == 0
     assert capfd.readouterr().out == f"/cli of {site}\n"
+
+
+class _Folder(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        """Stay silent."""
+
+
+@contextmanager
+def serving(folder: Path) -> Generator[str]:
+    """Serve the files of `folder` on the host; yields HOST:PORT."""
+    with http.server.ThreadingHTTPServer((_HERE, 0), partial(_Folder, directory=folder)) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"{_HERE}:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_pip_and_git_find_the_way(tmp_path: Path) -> None:
+    index = tmp_path / "simple" / "lintel"
+    index.mkdir(parents=True)
+    write_wheel(index, "lintel")
+    make = (
+        "git init -q work && cd work && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m first"
+        " && git clone -q --bare . ../repo.git && cd ../repo.git && git update-server-info"
+    )
+    subprocess.run(["sh", "-c", make], cwd=tmp_path, check=True, env={"PATH": os.environ["PATH"]})
+    with serving(tmp_path) as host, Sandbox.create(engine="local", network=[host]) as made:
+        source = f"--index-url http://{host}/simple --trusted-host {_HERE}"
+        done = made.exec(f"pip install --quiet --no-cache-dir {source} lintel", timeout=50)
+        assert done.exit_code == 0, done.stderr
+        assert made.run_code("import lintel; 1").value == 1
+        done = made.exec(f"git clone -q http://{host}/repo.git && git -C repo log --format=%s", timeout=50)
+        assert done.stdout == "first\n", done.stderr
 
 
 # --- in a network of the test's own, where every address answers
