@@ -20,7 +20,7 @@ from tests.e2e.conftest import GuestProcess
 from tests.e2e.wheels import write_wheel
 
 from sandcell import ErrorCode, Sandbox, SandcellError
-from sandcell.cli.main import main
+from sandcell.cli.verbs import main
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
