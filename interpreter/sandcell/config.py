@@ -13,7 +13,9 @@ from sandcell_container.spec import parse_size
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Config"]
+__all__ = ["PRELOAD_NONE", "Config", "settings_of"]
+
+PRELOAD_NONE = "none"  # an empty variable is none that is set
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +87,7 @@ class Config:
     kernel_start_timeout: float = 60.0
     inspect_timeout: float = 1.0  # complete and inspect, empty after
     fork_linger: float = 300.0  # after the last start of a kernel; 0: each kernel is a start of its own
-    # What a fork server imports in advance; names separated by blanks. The inline backend itself needs a kernel.
+    # What a fork server imports in advance: names separated by blanks, or "none". The inline backend itself needs a kernel.
     preload: str = (
         "stack_data pygments.formatters.terminal256 "
         "numpy pandas matplotlib.pyplot matplotlib.backends.backend_agg IPython.core.pylabtools"
@@ -108,6 +110,11 @@ class Config:
         return cls(
             **{name: _value(name, text, hints[name]) for name, text in settings.items() if name in known}
         )
+
+    @property
+    def preloaded(self) -> tuple[str, ...]:
+        """The modules that a fork server imports in advance. No text is no setting, so there is a word for none."""
+        return () if self.preload == PRELOAD_NONE else tuple(self.preload.split())
 
     @property
     def state_path(self) -> Path:

@@ -27,7 +27,7 @@ from sandcell.client.aio.transport import AsyncTransport
 from sandcell.client.host import the_host
 from sandcell.client.protocol import Request, path_of
 from sandcell.client.records import find_record
-from sandcell.config import Config
+from sandcell.config import PRELOAD_NONE, Config
 from sandcell.failure import failure_of
 from sandcell.front_link import FrontLink
 from sandcell.guest_socket import GuestAddress
@@ -42,7 +42,7 @@ from sandcell_kernel.requests import flag_field
 from sandcell_kernel.sockets import OuterSockets, read_connection_file
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable, MutableMapping, Sequence
 
     from sandcell.kernel_options import KernelOptions
     from sandcell_container.engine import Record
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from sandcell_kernel.outer import OuterAction
     from sandcell_kernel.wire import Channel, Message
 
-__all__ = ["KernelProcess", "main"]
+__all__ = ["KernelProcess", "import_nothing_ahead", "main"]
 
 log = logging.getLogger("sandcell.launch_kernel")  # run as a program, its name is __main__
 
@@ -292,13 +292,17 @@ async def _run(connection: Connection, config: Config, spec: str) -> None:
     await KernelProcess(connection, config, partial(_wishes_of, spec, config)).run()
 
 
+def import_nothing_ahead(environ: MutableMapping[str, str]) -> None:
+    """Most notebooks have one interpreter: what is imported ahead for others would only slow its first cells down."""
+    environ.setdefault("SANDCELL_PRELOAD", PRELOAD_NONE)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the kernel process. Blocks until its end; without its sockets it says why, and exits with 1."""
     parser = argparse.ArgumentParser(prog="python -m sandcell.launch_kernel", description=__doc__)
     parser.add_argument("-f", dest="connection_file", type=Path, required=True, help="made by Jupyter")
     parser.add_argument("--options", default="{}", help="JSON: what the kernelspec asks of the sandbox")
-    # Most notebooks have one interpreter: what is imported ahead for others would only slow its first cells down.
-    os.environ.setdefault("SANDCELL_PRELOAD", "")
+    import_nothing_ahead(os.environ)
     config = _read_config()
     logging.basicConfig(level=config.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     given = parser.parse_args(arguments)

@@ -360,7 +360,7 @@ async def grown(house: House) -> None:
 
 
 async def test_what_is_preloaded_is_there_and_works(place: Place) -> None:
-    preload = tuple(CONFIG.preload.split())
+    preload = CONFIG.preloaded
     async with a_house(place, preload=preload) as house:
         await grown(house)
         context = await house.context()

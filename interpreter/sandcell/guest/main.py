@@ -291,7 +291,7 @@ async def _make_starter(
     if not config.fork_linger or not _has_room(boot, _ROOM_TO_FORK):
         return plain
     plan = ServerPlan.of(boot, spawner_program.__file__)
-    preload = tuple(config.preload.split()) if _has_room(boot, _ROOM_TO_PRELOAD) else ()
+    preload = config.preloaded if _has_room(boot, _ROOM_TO_PRELOAD) else ()
     return await held.enter_async_context(
         ForkStarter(spawner, plan, plain, preload=preload, linger=config.fork_linger)
     )

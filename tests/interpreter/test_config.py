@@ -1,0 +1,22 @@
+"""Settings, from the environment of a program to the guest that it makes."""
+
+from __future__ import annotations
+
+import pytest
+
+from sandcell import launch_kernel
+from sandcell.config import Config, settings_of
+
+
+def test_an_empty_variable_is_no_setting() -> None:
+    assert settings_of({"SANDCELL_ENGINE": "", "SANDCELL_MAX_QUEUE": "3"}) == {"max_queue": "3"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "heeded"), [({}, ()), ({"SANDCELL_PRELOAD": "json decimal"}, ("json", "decimal"))]
+)
+def test_the_guest_of_a_notebook_imports_ahead_what_is_asked_and_else_nothing(
+    environ: dict[str, str], heeded: tuple[str, ...]
+) -> None:
+    launch_kernel.import_nothing_ahead(environ)
+    assert Config.from_settings(settings_of(environ)).preloaded == heeded
