@@ -19,7 +19,6 @@ from sandcell_container.frames import FrameDecoder
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from tests.e2e.conftest import GuestProcess
 
 
 @pytest.fixture
@@ -160,62 +159,6 @@ def test_a_hundred_thousand_files_are_listed_in_pages(sandbox: Sandbox) -> None:
     assert pages == 10
     assert len(sandbox.files.list("/tmp/many", glob="f00000*", recursive=True)) == 9
     sandbox.files.remove("/tmp/many", recursive=True)
-
-
-def test_what_is_large_goes_whole_whatever_it_meets(sandbox: Sandbox, tmp_path: Path) -> None:
-    """From 1 MiB on the kernel moves the bytes; there are as many as were told, or an error."""
-    data = os.urandom(5_000_003)
-    (tmp_path / "up").write_bytes(data)
-    seen = list[tuple[int, int | None]]()
-    sandbox.files.upload(tmp_path / "up", "moved", on_progress=lambda done, total: seen.append((done, total)))
-    assert seen[-1] == (len(data), len(data))
-    assert sandbox.files.read_bytes("moved") == data
-    sandbox.files.download("moved", tmp_path / "down")
-    assert (tmp_path / "down").read_bytes() == data
-    assert sandbox.files.read_bytes("moved", start=1_000_001) == data[1_000_001:]
-    link, fifo = tmp_path / "link", tmp_path / "null"
-    link.symlink_to("target")
-    fifo.symlink_to("/dev/null")
-    sandbox.files.download("moved", link)
-    sandbox.files.download("moved", fifo)
-    assert (tmp_path / "target").read_bytes() == data and fifo.is_symlink()
-    with (tmp_path / "sparse").open("wb") as file:
-        file.truncate(2**40)
-    assert (
-        code_of(lambda: sandbox.files.upload(tmp_path / "sparse", "/usr/no")) is ErrorCode.PERMISSION_DENIED
-    )
-    assert code_of(lambda: sandbox.files.upload(tmp_path / "sparse", "/dev/shm/full")) is ErrorCode.NO_SPACE
-    assert not [each for each in sandbox.files.list("/dev/shm") if each.name.startswith(".sandcell")]
-
-
-def test_a_large_upload_that_breaks_off_changes_nothing(sandbox: Sandbox, http: Http) -> None:
-    sandbox.files.write("kept", "before")
-    broken = Http(sandbox)
-    broken.connection.putrequest("PUT", "/v1/files?path=kept")
-    broken.connection.putheader("Content-Length", str(2**30))
-    for name, value in broken.headers.items():
-        broken.connection.putheader(name, value)
-    broken.connection.endheaders(bytes(3_000_000))
-    broken.close()
-    for _ in range(3):
-        http.ask("POST", "/v1/files/list", {"path": "."})
-    assert sandbox.files.read("kept") == "before"
-    second = http.open("PUT", "/v1/files?path=kept", bytes(2_000_000))
-    assert json.loads(second.read())["size"] == 2_000_000
-    assert http.ask("GET", "/v1/health") == {"status": "ok"}
-
-
-def test_a_large_file_leaves_the_guest_small(sandbox: Sandbox, guest: GuestProcess, tmp_path: Path) -> None:
-    with (tmp_path / "large").open("wb") as file:
-        file.truncate(300 * 2**20)
-    sandbox.files.upload(tmp_path / "large", "first")  # what has to be loaded is
-    guest.forget_peak()
-    start = guest.memory
-    sandbox.files.upload(tmp_path / "large", "large")
-    sandbox.files.download("large", tmp_path / "back")
-    sandbox.files.backup(".", tmp_path / "tar")
-    assert guest.peak - start < 32 * 2**20
-    assert (tmp_path / "back").stat().st_size == 300 * 2**20
 
 
 async def test_the_asyncio_client_does_the_same(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from sandcell_container.unix_address import connect_address
 if TYPE_CHECKING:
     from sandcell.client.protocol import Address
 
-__all__ = ["connect_now", "connect_unix_blocking", "is_stale", "new_socket", "own"]
+__all__ = ["connect_now", "connect_unix_blocking", "is_stale", "new_socket", "own", "receive_with_file"]
 
 _open = weakref.WeakSet[socket.socket]()
 
@@ -93,3 +93,13 @@ def is_stale(connection: socket.socket) -> bool:
     poll = select.poll()
     poll.register(connection, select.POLLIN)
     return bool(poll.poll(0))
+
+
+def receive_with_file(connection: socket.socket, most: int) -> tuple[bytes, int | None]:
+    """Return what has come, b"" at the end of the connection, and the descriptor beside it, None where there is none.
+
+    Raises:
+        BlockingIOError: nothing is there; the socket does not block.
+    """
+    data, fds, _, _ = socket.recv_fds(connection, most, 1, socket.MSG_CMSG_CLOEXEC)
+    return data, fds[0] if fds else None

@@ -43,6 +43,7 @@ from sandcell.guest.file_handlers import (
 from sandcell.guest.files import FileHandler
 from sandcell.guest.front_handlers import FrontChannels, FrontHandler, FrontsHandler
 from sandcell.guest.git_handler import GitHandler
+from sandcell.guest.lending import DescriptorHandler
 from sandcell.guest.openapi import OpenApiHandler
 from sandcell.guest.port_handlers import (
     PortConnectHandler,
@@ -118,6 +119,7 @@ ROUTES: tuple[Route, ...] = (
     (f"/v1/processes/{_ID}/signal", ProcessSignalHandler),
     (f"/v1/processes/{_ID}/kill", ProcessKillHandler),
     ("/v1/files", FileHandler),
+    ("/v1/files/descriptor", DescriptorHandler),
     ("/v1/files/list", ListFilesHandler),
     ("/v1/files/stat", StatFileHandler),
     ("/v1/files/mkdir", MakeFolderHandler),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sandcell_container.file_info import FileInfo
     from sandcell_container.guest.readable_file import ReadableFile
 
-__all__ = ["FileHandler", "path_in_query", "placed"]
+__all__ = ["FileHandler", "path_in_query", "permissions_of", "placed"]
 
 # What user code has written is shown by no browser as if it were of this server.
 _AS_STRANGER = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "sandbox"}
@@ -34,7 +34,7 @@ class FileHandler(UploadHandler):
             return PipedIntake(
                 self.guest.group, lambda chunks: files.append(path, chunks, condition=condition)
             )
-        made = files.replacing(path, mode=self._mode(), condition=condition)
+        made = files.replacing(path, mode=permissions_of(self), condition=condition)
         return FileIntake(self.guest.group, made, path)
 
     async def get(self) -> None:
@@ -125,22 +125,24 @@ class FileHandler(UploadHandler):
         for name, value in _AS_STRANGER.items():
             self.set_header(name, value)
 
-    def _mode(self) -> int | None:
-        text = self.get_query_argument("mode", "")
-        if not text:
-            return None
-        try:
-            mode = int(text, 8)
-        except ValueError:
-            mode = -1
-        if not 0 <= mode <= 0o7777:
-            raise error(
-                ErrorCode.INVALID_ARGUMENT,
-                f"mode={text[:20]!r} are no permission bits",
-                hint="octal, as 644",
-                details={"field": "mode"},
-            )
-        return mode
+
+def permissions_of(handler: ApiHandler) -> int | None:
+    """Return the query's `mode`, permission bits in octal; None where it is not given."""
+    text = handler.get_query_argument("mode", "")
+    if not text:
+        return None
+    try:
+        mode = int(text, 8)
+    except ValueError:
+        mode = -1
+    if not 0 <= mode <= 0o7777:
+        raise error(
+            ErrorCode.INVALID_ARGUMENT,
+            f"mode={text[:20]!r} are no permission bits",
+            hint="octal, as 644",
+            details={"field": "mode"},
+        )
+    return mode
 
 
 def path_in_query(handler: ApiHandler) -> str:

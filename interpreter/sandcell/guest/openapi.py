@@ -246,6 +246,22 @@ OPERATIONS: tuple[Operation, ...] = (
         "patch", "/v1/files", "Write behind what is in a file.", FileInfo, BYTES, query=("path", "session")
     ),
     Operation("delete", "/v1/files", "Remove a file or a folder.", query=("path", "session", "recursive")),
+    Operation(
+        "get",
+        "/v1/files/descriptor",
+        "A file itself, opened, for a client on this machine.",
+        FileInfo,
+        query=("path", "session"),
+    ),
+    Operation(
+        "put",
+        "/v1/files/descriptor",
+        "The draft of a file, for a client on this machine to write; the end of the body keeps it.",
+        FileInfo,
+        BYTES,
+        201,
+        query=("path", "mode", "session"),
+    ),
     Operation("post", "/v1/files/list", "What is in a folder.", FilePage, api.ListFiles, query=_SESSION),
     Operation("post", "/v1/files/stat", "What is known of a file.", FileInfo, api.FilePath, query=_SESSION),
     Operation("post", "/v1/files/mkdir", "Make a folder.", FileInfo, api.FilePath, 201, query=_SESSION),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sandcell.guest.connections import GuestStream
     from sandcell_container.guest.files import Replacing
 
-__all__ = ["FileIntake", "Intake", "PipedIntake", "UploadHandler"]
+__all__ = ["DraftIntake", "FileIntake", "Intake", "PipedIntake", "UploadHandler"]
 
 Receiver = Callable[[AsyncIterator[bytes]], Coroutine[Any, Any, object]]
 """Takes a body piece by piece, and returns what the answer is when all of it is where it belongs."""
@@ -57,6 +57,9 @@ class Intake(Protocol):
 class UploadHandler(ApiHandler):
     """A noun whose PUT or PATCH has a body of any length. What follows in that method calls `uploaded`."""
 
+    hears_out = True
+    """Whether a refusal is told when the body is there: see `_drop`."""
+
     _intake: Intake | None = None
     _refusal: Exception | None = None
     _dropped = 0
@@ -73,9 +76,9 @@ class UploadHandler(ApiHandler):
                 length = self.request.headers.get("Content-Length", "0")
                 await self._intake.begin(stream_of(self.request.connection), int(length))
         except SandcellError as problem:
-            if self.request.method not in _METHODS:
+            if self.request.method not in _METHODS or not self.hears_out:
                 raise
-            self._refusal = problem  # told when the body is there: see `_drop`
+            self._refusal = problem
 
     async def uploaded(self) -> object:
         """Return the answer; the body has arrived, piece by piece, and what is left is the end of the write."""
@@ -145,27 +148,45 @@ class PipedIntake:
             self._pipe.end()
 
 
-class FileIntake:
-    """A body that becomes a file. A long one is moved from the connection into it by the kernel."""
+class DraftIntake:
+    """A body that becomes a file: a draft beside its place until all is there."""
+
+    def __init__(self, group: asyncio.TaskGroup, made: Replacing) -> None:
+        self.made = made
+        self._group = group
+        self._is_over = False
+
+    async def finish(self) -> object:
+        try:
+            return await self.made.keep()
+        finally:
+            self.give_up()
+
+    def give_up(self) -> None:
+        if not self._is_over:
+            self._is_over = True
+            Detached(self._group, self.made.close())
+
+
+class FileIntake(DraftIntake):
+    """One whose bytes come. A long one is moved from the connection into it by the kernel."""
 
     def __init__(self, group: asyncio.TaskGroup, made: Replacing, path: str) -> None:
-        self._group = group
-        self._made = made
+        super().__init__(group, made)
         self._path = path
         self._stream: GuestStream | None = None
         self._pour: Pour | None = None
-        self._is_over = False
 
     async def begin(self, stream: GuestStream | None, length: int) -> None:
-        await self._made.open()
+        await self.made.open()
         if stream is not None and length >= _LARGE:
-            self._stream, self._pour = stream, Pour(self._made.fd)
+            self._stream, self._pour = stream, Pour(self.made.fd)
             stream.divert(self._pour)
 
     async def take(self, piece: bytes) -> None:
         try:
             if not isinstance(piece, Moved):
-                write_all(self._made.fd, piece)
+                write_all(self.made.fd, piece)
             elif piece.problem is not None:
                 raise piece.problem
         except OSError as problem:
@@ -174,16 +195,11 @@ class FileIntake:
 
     async def finish(self) -> object:
         self._release()
-        try:
-            return await self._made.keep()
-        finally:
-            self.give_up()
+        return await super().finish()
 
     def give_up(self) -> None:
         self._release()
-        if not self._is_over:
-            self._is_over = True
-            Detached(self._group, self._made.close())
+        super().give_up()
 
     def _release(self) -> None:
         """The connection's bytes are its own again."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from sandcell.client.aio.channel import in_thread
+from sandcell.client.aio.channel import to_its_end
 from sandcell.client.protocol import Cut, Head, unreachable
 from sandcell_container.pour import Pour, write_all
 
@@ -59,6 +59,12 @@ class AsyncAnswer:
             raise unreachable(self._transport.address, str(problem), admitted=True) from problem
         return b"".join(parts)
 
+    @property
+    def total(self) -> int | None:
+        """How many bytes the body has, None where nobody knows yet."""
+        length = self.head.headers.get("content-length")
+        return None if length is None else int(length)
+
     async def chunks(self) -> AsyncIterator[bytes]:
         """Yield the body piece by piece; UNREACHABLE where it breaks off or stalls."""
         while part := await self._read_piece():
@@ -73,7 +79,7 @@ class AsyncAnswer:
                     continue
                 data = await self._read_piece()
                 if data:
-                    await in_thread(write_all, fd, data)
+                    await to_its_end(write_all, fd, data)
                     yield len(data)
 
     async def _pour_piece(self, connection: Connection, pour: Pour) -> int:
@@ -116,7 +122,7 @@ class AsyncUpload:
         try:
             await self._connection.send(self._connection.conversation.chunk(data), self._deadline())
         except (Cut, TimeoutError):
-            await self._hear()
+            await self.hear()
             raise
 
     async def finish(self) -> bytes:
@@ -125,14 +131,15 @@ class AsyncUpload:
             await self._connection.send(self._connection.conversation.end(), self._deadline())
         except (Cut, TimeoutError):
             pass  # the answer says why, where there is one
-        return await self._hear()
+        return await self.hear()
 
     def close(self) -> None:
         """Give it up, where it has not finished."""
         if not self._is_answered:
             self._connection.close()
 
-    async def _hear(self) -> bytes:
+    async def hear(self) -> bytes:
+        """Return the body of the answer."""
         async with self._transport.told():
             head = await self._connection.head(self._deadline())
         self._is_answered = True

@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sandcell.client.local_file import Replacement
 from sandcell.client.refusals import no_websockets, refused_websocket
-from sandcell.client.sockets import connect_now, connect_unix_blocking, is_stale, new_socket
+from sandcell.client.sockets import (
+    connect_now,
+    connect_unix_blocking,
+    is_stale,
+    new_socket,
+    receive_with_file,
+)
 from sandcell.client.task_ends import end_tasks
 from sandcell_container.errors import SandcellError
 
@@ -55,6 +61,7 @@ __all__ = [
     "open_websocket",
     "pack_chunks",
     "read_chunks",
+    "to_its_end",
     "unpack_chunks",
     "write_chunks",
 ]
@@ -108,6 +115,15 @@ class Channel:
         async with _until(deadline):
             return await asyncio.get_running_loop().sock_recv(self._socket, _CHUNK)
 
+    async def receive_with_file(self, deadline: float | None) -> tuple[bytes, int | None]:
+        """Return what came, and the descriptor that came with it: the caller's from now on, None where there is none."""
+        while True:
+            try:
+                return receive_with_file(self._socket, _CHUNK)
+            except BlockingIOError:
+                async with _until(deadline):
+                    await _readable(self._socket.fileno())
+
     async def send_file(self, fd: int, at: int, count: int, deadline: float | None) -> int:
         """Send at most `count` bytes of a file from `at` on, and return how many, 0 at its end."""
         while True:
@@ -126,7 +142,7 @@ class Channel:
                 async with _until(deadline):
                     await _readable(self._socket.fileno())
                 continue
-            await asyncio.to_thread(pour.drain)
+            await to_its_end(pour.drain)
             return count
 
     @asynccontextmanager
@@ -317,6 +333,17 @@ async def call(function: Callable[..., Any], *args: Any) -> Any:
 async def in_thread(function: Callable[..., T], *args: Any) -> T:
     """Call what blocks. Cancelling does not stop it."""
     return await asyncio.to_thread(function, *args)
+
+
+async def to_its_end(function: Callable[..., T], *args: Any) -> T:
+    """Call what blocks for a moment and uses what the caller closes then. Cancelling waits for it."""
+    work = asyncio.get_running_loop().run_in_executor(None, partial(function, *args))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await asyncio.wait({work})
+        work.exception()  # nobody else asks for it
+        raise
 
 
 async def open_websocket(

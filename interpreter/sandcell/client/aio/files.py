@@ -245,8 +245,7 @@ class AsyncFiles(AsyncTransfers):
 
     async def stat(self, path: str) -> FileInfo:
         """Return what is known of a file; a symlink speaks of itself."""
-        request = verb_request("stat", FilePath(path=check_path(path)), self._query)
-        return await self._transport.call(request, FileInfo)
+        return await self._stat(path)
 
     async def exists(self, path: str) -> bool:
         """Tell whether a file, folder or symlink has this path."""
@@ -355,15 +354,3 @@ class AsyncFiles(AsyncTransfers):
             return b"".join(parts), answer.head.headers
         finally:
             answer.close()
-
-    async def _is_folder(self, path: str) -> bool:
-        info = await self.stat(path)
-        if info.type != "symlink":
-            return info.type == "directory"
-        try:
-            await self.list_page(path, limit=1)
-        except SandcellError as problem:
-            if problem.code is ErrorCode.NOT_A_DIRECTORY:
-                return False
-            raise
-        return True

@@ -6,13 +6,23 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from sandcell.api import FilePath
 from sandcell.client.aio.channel import call, in_thread, pack_chunks, read_chunks, unpack_chunks, write_chunks
 from sandcell.client.aio.connection import OutgoingFile
+from sandcell.client.aio.loan import borrow_draft, borrow_file
 from sandcell.client.checks import check_callbacks, check_path
-from sandcell.client.file_options import LONG_PATIENCE_S, change_request, check_patterns, file_request
+from sandcell.client.file_options import (
+    LONG_PATIENCE_S,
+    change_request,
+    check_patterns,
+    file_request,
+    make_list,
+    verb_request,
+)
 from sandcell.client.local_file import OpenFile, Replacement
 from sandcell.client.protocol import Request, decode_body, path_of
-from sandcell_container.file_info import FileInfo, TransferReport
+from sandcell_container.errors import ErrorCode, SandcellError
+from sandcell_container.file_info import FileInfo, FilePage, TransferReport
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -24,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["AsyncTransfers"]
 
 _TAR = "application/x-tar"
+_LARGE = 2**20  # bytes from which on it is worth to have the file itself
 
 
 class AsyncTransfers:
@@ -64,13 +75,14 @@ class AsyncTransfers:
         """
         check_callbacks(on_progress=on_progress)
         target = os.fspath(local)
-        if await self._is_folder(remote):
+        info = await self._stat(remote)
+        if info.type == "directory" or (info.type == "symlink" and await self._leads_to_folder(remote)):
             answer = await self._transport.open(self._of_archive("GET", remote))
             try:
                 return await unpack_chunks(target, _counted(answer.chunks(), on_progress, None))
             finally:
                 answer.close()
-        return await self._download_file(remote, target, on_progress)
+        return await self._download_file(info, remote, target, on_progress)
 
     async def backup(
         self,
@@ -110,31 +122,51 @@ class AsyncTransfers:
                 chunks = _counted(read_chunks(local), on_progress, None)
                 body = await self._transport.fetch(request, chunks=chunks)
             else:
-                sent = OutgoingFile(file.fd, file.size, on_progress)
-                body = await self._transport.fetch(replace(request, length=file.size), chunks=sent)
+                body = await self._send_file(request, OutgoingFile(file.fd, file.size, on_progress))
         return TransferReport(files=1, bytes=decode_body(body, FileInfo).size, skipped=[])
 
-    async def _download_file(self, remote: str, local: str, on_progress: Progress | None) -> TransferReport:
-        answer = await self._transport.open(file_request("GET", remote, self._query))
+    async def _send_file(self, request: Request, file: OutgoingFile) -> bytes:
+        """Send a file, or write it where its place is open here as well. Returns the body of the answer."""
+        draft = await borrow_draft(self._transport, request) if file.size >= _LARGE else None
+        if draft is None:
+            return await self._transport.fetch(replace(request, length=file.size), chunks=file)
         try:
-            length = answer.head.headers.get("content-length")
-            total, done = None if length is None else int(length), 0
+            await _watched(draft.fill(file.fd, file.size), file.on_progress, file.size)
+            return await draft.keep()
+        finally:
+            draft.close()
+
+    async def _download_file(
+        self, info: FileInfo, remote: str, local: str, on_progress: Progress | None
+    ) -> TransferReport:
+        request = file_request("GET", remote, self._query)
+        is_small = info.type == "file" and info.size < _LARGE
+        lent = None if is_small else await borrow_file(self._transport, request)
+        source = lent or await self._transport.open(request)
+        try:
             made = await in_thread(Replacement, local)
             try:
-                async for count in answer.pour(made.fd):
-                    done += count
-                    if on_progress is not None:
-                        await call(on_progress, done, total)
+                done = await _watched(source.pour(made.fd), on_progress, source.total)
                 await in_thread(made.keep)
             finally:
                 made.drop()
         finally:
-            answer.close()
+            source.close()
         return TransferReport(files=1, bytes=done, skipped=[])
 
-    async def _is_folder(self, path: str) -> bool:
-        """Tell whether it is one, or a symlink to one."""
-        raise NotImplementedError
+    async def _stat(self, path: str) -> FileInfo:
+        request = verb_request("stat", FilePath(path=check_path(path)), self._query)
+        return await self._transport.call(request, FileInfo)
+
+    async def _leads_to_folder(self, link: str) -> bool:
+        body = make_list(link, recursive=False, hidden=True, glob=(), sort="name", limit=1, cursor=None)
+        try:
+            await self._transport.call(verb_request("list", body, self._query), FilePage)
+        except SandcellError as problem:
+            if problem.code is ErrorCode.NOT_A_DIRECTORY:
+                return False
+            raise
+        return True
 
     def _of_archive(self, method: str, path: str, *, exclude: tuple[str, ...] = (), **more: str) -> Request:
         return Request(
@@ -158,3 +190,13 @@ async def _counted(
         if on_progress is not None:
             await call(on_progress, done, total)
         yield chunk
+
+
+async def _watched(counts: AsyncIterator[int], on_progress: Progress | None, total: int | None) -> int:
+    """Go through pieces that are moved, tell how many bytes that were by now, and return how many in the end."""
+    done = 0
+    async for count in counts:
+        done += count
+        if on_progress is not None:
+            await call(on_progress, done, total)
+    return done

@@ -73,6 +73,7 @@ class AsyncTransport:
         self.waker: AsyncWaker | None = None
         self._token = token
         self._connect_timeout = connect_timeout
+        self._lends = bool(address.path)
         # Appended to and popped from only: that is atomic, and a lock might be held when the program forks.
         self._kept = list[Connection]()
 
@@ -202,6 +203,31 @@ class AsyncTransport:
             upload.close()
             raise
         return upload
+
+    async def borrow(self, request: Request) -> tuple[int, AsyncUpload] | None:
+        """Send `request`, which asks for an open file, and return its descriptor and where what follows goes; None where what
+        leads to the guest carries no descriptors, and nothing is done then. It is never sent again. Raises as `open`."""
+        if not self._lends:
+            return None
+        connection = await self._connect_awake(admitted=False, wakes=request.wakes)
+        deadline, fd = self._by(request, None), None
+        try:
+            async with self.told():
+                await connection.send(connection.conversation.begin(request), deadline)
+                fd = await connection.file(deadline)
+                part = None if fd is not None else connection.conversation.next_part()
+            if fd is not None:
+                return fd, AsyncUpload(self, connection, request)
+            if isinstance(part, Head):
+                await self.accept(AsyncAnswer(self, connection, part))
+            self._lends = False
+        except SandcellError as problem:
+            if problem.code is not ErrorCode.NOT_FOUND:  # which a guest says that is older than this
+                raise
+        finally:
+            if fd is None:
+                connection.close()
+        return None
 
     @asynccontextmanager
     async def told(self) -> AsyncGenerator[None]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from sandcell.client.blocking.channel import in_thread
+from sandcell.client.blocking.channel import to_its_end
 from sandcell.client.protocol import Cut, Head, unreachable
 from sandcell_container.pour import Pour, write_all
 
@@ -60,6 +60,12 @@ class Answer:
             raise unreachable(self._transport.address, str(problem), admitted=True) from problem
         return b"".join(parts)
 
+    @property
+    def total(self) -> int | None:
+        """How many bytes the body has, None where nobody knows yet."""
+        length = self.head.headers.get("content-length")
+        return None if length is None else int(length)
+
     def chunks(self) -> Iterator[bytes]:
         """Yield the body piece by piece; UNREACHABLE where it breaks off or stalls."""
         while part := self._read_piece():
@@ -74,7 +80,7 @@ class Answer:
                     continue
                 data = self._read_piece()
                 if data:
-                    in_thread(write_all, fd, data)
+                    to_its_end(write_all, fd, data)
                     yield len(data)
 
     def _pour_piece(self, connection: Connection, pour: Pour) -> int:
@@ -117,7 +123,7 @@ class Upload:
         try:
             self._connection.send(self._connection.conversation.chunk(data), self._deadline())
         except (Cut, TimeoutError):
-            self._hear()
+            self.hear()
             raise
 
     def finish(self) -> bytes:
@@ -126,14 +132,15 @@ class Upload:
             self._connection.send(self._connection.conversation.end(), self._deadline())
         except (Cut, TimeoutError):
             pass  # the answer says why, where there is one
-        return self._hear()
+        return self.hear()
 
     def close(self) -> None:
         """Give it up, where it has not finished."""
         if not self._is_answered:
             self._connection.close()
 
-    def _hear(self) -> bytes:
+    def hear(self) -> bytes:
+        """Return the body of the answer."""
         with self._transport.told():
             head = self._connection.head(self._deadline())
         self._is_answered = True

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sandcell.client.local_file import Replacement
 from sandcell.client.refusals import no_websockets, refused_websocket
-from sandcell.client.sockets import connect_now, connect_unix_blocking, new_socket
+from sandcell.client.sockets import connect_now, connect_unix_blocking, new_socket, receive_with_file
 
 if TYPE_CHECKING:
     import socket
@@ -42,6 +42,7 @@ __all__ = [
     "open_websocket",
     "pack_chunks",
     "read_chunks",
+    "to_its_end",
     "unpack_chunks",
     "write_chunks",
 ]
@@ -101,6 +102,14 @@ class Channel:
                 return self._socket.recv(_CHUNK)
             except BlockingIOError:
                 continue
+
+    def receive_with_file(self, deadline: float | None) -> tuple[bytes, int | None]:
+        """Return what came, and the descriptor that came with it: the caller's from now on, None where there is none."""
+        while True:
+            try:
+                return receive_with_file(self._socket, _CHUNK)
+            except BlockingIOError:
+                self._wait(select.POLLIN, deadline)
 
     def send_file(self, fd: int, at: int, count: int, deadline: float | None) -> int:
         """Send at most `count` bytes of a file from `at` on, and return how many, 0 at its end."""
@@ -312,6 +321,11 @@ def call(function: Callable[..., Any], *args: Any) -> Any:
 
 def in_thread(function: Callable[..., T], *args: Any) -> T:
     """Call what blocks."""
+    return function(*args)
+
+
+def to_its_end(function: Callable[..., T], *args: Any) -> T:
+    """Call what blocks for a moment and uses what the caller closes then."""
     return function(*args)
 
 

@@ -22,7 +22,7 @@ class OutgoingFile:
 
     fd: int
     size: int
-    on_progress: Callable[[int, int], object] | None = None
+    on_progress: Callable[[int, int | None], object] | None = None
 
 
 class Connection:
@@ -60,6 +60,18 @@ class Connection:
         if not isinstance(part, Head):
             raise Cut("the answer has no head")
         return part
+
+    def file(self, deadline: float) -> int | None:
+        """Take what comes first of an answer, and return the descriptor that comes with it: None where there is none, as
+        with a refusal, or by way of somebody who passes on bytes alone."""
+        try:
+            data, fd = self.channel.receive_with_file(deadline)
+        except TimeoutError:
+            raise
+        except OSError as problem:
+            raise Cut(str(problem), is_reset=isinstance(problem, ConnectionResetError)) from problem
+        self.conversation.feed(data)
+        return fd
 
     def next_part(self, deadline: float | None) -> Head | bytes | Mark:
         while True:

@@ -244,8 +244,7 @@ class Files(Transfers):
 
     def stat(self, path: str) -> FileInfo:
         """Return what is known of a file; a symlink speaks of itself."""
-        request = verb_request("stat", FilePath(path=check_path(path)), self._query)
-        return self._transport.call(request, FileInfo)
+        return self._stat(path)
 
     def exists(self, path: str) -> bool:
         """Tell whether a file, folder or symlink has this path."""
@@ -354,15 +353,3 @@ class Files(Transfers):
             return b"".join(parts), answer.head.headers
         finally:
             answer.close()
-
-    def _is_folder(self, path: str) -> bool:
-        info = self.stat(path)
-        if info.type != "symlink":
-            return info.type == "directory"
-        try:
-            self.list_page(path, limit=1)
-        except SandcellError as problem:
-            if problem.code is ErrorCode.NOT_A_DIRECTORY:
-                return False
-            raise
-        return True

@@ -74,6 +74,7 @@ class Transport:
         self.waker: Waker | None = None
         self._token = token
         self._connect_timeout = connect_timeout
+        self._lends = bool(address.path)
         # Appended to and popped from only: that is atomic, and a lock might be held when the program forks.
         self._kept = list[Connection]()
 
@@ -201,6 +202,31 @@ class Transport:
             upload.close()
             raise
         return upload
+
+    def borrow(self, request: Request) -> tuple[int, Upload] | None:
+        """Send `request`, which asks for an open file, and return its descriptor and where what follows goes; None where what
+        leads to the guest carries no descriptors, and nothing is done then. It is never sent again. Raises as `open`."""
+        if not self._lends:
+            return None
+        connection = self._connect_awake(admitted=False, wakes=request.wakes)
+        deadline, fd = self._by(request, None), None
+        try:
+            with self.told():
+                connection.send(connection.conversation.begin(request), deadline)
+                fd = connection.file(deadline)
+                part = None if fd is not None else connection.conversation.next_part()
+            if fd is not None:
+                return fd, Upload(self, connection, request)
+            if isinstance(part, Head):
+                self.accept(Answer(self, connection, part))
+            self._lends = False
+        except SandcellError as problem:
+            if problem.code is not ErrorCode.NOT_FOUND:  # which a guest says that is older than this
+                raise
+        finally:
+            if fd is None:
+                connection.close()
+        return None
 
     @contextmanager
     def told(self) -> Generator[None]:
