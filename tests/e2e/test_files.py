@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
 
-
 @pytest.fixture
 def http(sandbox: Sandbox) -> Generator[Http]:
     made = Http(sandbox)
