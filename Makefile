@@ -18,13 +18,14 @@ dev := $(VENV)/.dev
 missing = { echo "sandcell: $(1)" >&2; exit 1; }
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test possible setup check format contracts types generated unit short wheel bench clean
+.PHONY: help demo test possible setup check format contracts types generated unit coverage short wheel bench clean
 
 help:
 	@echo "make demo       run the notebook and the agent script in sandboxes, and say where the plots are"
 	@echo "make test       all checks and all tests: check, unit, wheel"
 	@echo "make check      formatting, lint, import contracts, types, generated files"
-	@echo "make unit       pytest with coverage (PYTEST_ARGS='-k name' narrows it)"
+	@echo "make unit       pytest (PYTEST_ARGS='-k name' narrows it, '-n 2' spreads it over two processes)"
+	@echo "make coverage   the same, and which lines it ran in its own process"
 	@echo "make short      the short suite: for another Python, for another user"
 	@echo "make wheel      build the wheel and try it in an environment of its own"
 	@echo "make bench      the promised numbers"
@@ -100,6 +101,10 @@ generated: $(dev)
 # --- the tests
 
 unit: $(dev) possible
+	$(bin)/python -m pytest $(PYTEST_ARGS)
+
+# Apart: counting lines makes the tests twice as long, and what runs in sandboxes is not counted.
+coverage: $(dev) possible
 	$(bin)/coverage run -m pytest $(PYTEST_ARGS)
 	@$(bin)/coverage report --skip-covered --skip-empty | tail -40
 

@@ -13,6 +13,7 @@ import pytest
 from sandcell_container.conformance import Asker, command
 from sandcell_container.engines.local import LocalEngine
 from sandcell_container.engines.settings import EngineSettings
+from sandcell_container.ids import new_id
 from sandcell_container.spec import SandboxSpec
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ GUEST = command(str(Path(__file__).parents[2] / "kernel" / "sandcell_runtime"))
 def box(tmp_path: Path) -> Iterator[Asker]:
     settings = EngineSettings(state=tmp_path, first_uid=61200, uid_count=1000, guest=GUEST, guest_settings={})
     engine = LocalEngine(settings)
-    yield Asker(engine.create(SandboxSpec(id="sbx_box", name="box")))
+    yield Asker(engine.create(SandboxSpec(id=new_id("sbx"), name="box")))
     engine.close()
 
 
@@ -203,6 +204,7 @@ import ctypes, pathlib, sys
 from sandcell_container.conformance import Asker, command
 from sandcell_container.engines.local import LocalEngine
 from sandcell_container.engines.settings import EngineSettings
+from sandcell_container.ids import new_id
 from sandcell_container.spec import SandboxSpec
 libc = ctypes.CDLL(None)
 libc.syscall(250, 1, None)                                            # a session keyring of its own
@@ -210,7 +212,7 @@ key = libc.syscall(248, b"user", b"sandcell-test", b"secret", 6, -3)  # a key in
 print("key added" if key > 0 else "no keys here", flush=True)
 guest = command(sys.argv[2])
 engine = LocalEngine(EngineSettings(state=pathlib.Path(sys.argv[1]), first_uid=61200, uid_count=100, guest=guest, guest_settings={}))
-box = Asker(engine.create(SandboxSpec(id="sbx_key", name="key")))
+box = Asker(engine.create(SandboxSpec(id=new_id("sbx"), name="key")))
 find = "import ctypes; print(ctypes.CDLL(None).syscall(249, b'user', b'sandcell-test', None, 0))"
 print(box.run("python", "-c", find).output.strip())
 engine.close()

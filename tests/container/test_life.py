@@ -50,8 +50,13 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[HostedEng
     made.close()
 
 
+def id_of(name: str) -> str:
+    """One of this process: another that tests beside it has the same control groups."""
+    return f"sbx_{name}{os.getpid()}"
+
+
 def spec(name: str = "box", **fields: Any) -> SandboxSpec:
-    return SandboxSpec(id=f"sbx_{name}", name=name, **fields)
+    return SandboxSpec(id=id_of(name), name=name, **fields)
 
 
 def pid_of_guest(box: Asker) -> int:
@@ -154,11 +159,11 @@ def test_a_start_that_fails_leaves_it_stopped_with_its_files(
 def test_a_program_that_ends_takes_what_it_had_stopped_along(engine: HostedEngine) -> None:
     for name, on_release in (("a", "remove"), ("b", "stop")):
         engine.create(spec(name, on_release=on_release))
-        engine.stop(f"sbx_{name}")
+        engine.stop(id_of(name))
     assert [each.name for each in engine.list()] == ["a", "b"]
     engine.close()
     assert [each.name for each in engine.list()] == ["b"]
-    engine.remove("sbx_b")
+    engine.remove(id_of("b"))
 
 
 def test_one_that_ended_by_itself_is_as_its_maker_wished(engine: HostedEngine) -> None:
@@ -168,8 +173,8 @@ def test_one_that_ended_by_itself_is_as_its_maker_wished(engine: HostedEngine) -
         assert engine.await_end(made.id, timeout=10) is not None
     assert [(each.name, each.status) for each in engine.list()] == [("b", "stopped"), ("c", "stopped")]
     for name in ("b", "c"):
-        assert engine.start(f"sbx_{name}").starts == 2
-        engine.remove(f"sbx_{name}")
+        assert engine.start(id_of(name)).starts == 2
+        engine.remove(id_of(name))
 
 
 def test_links_that_user_code_has_left_are_not_followed_at_a_start(
@@ -217,7 +222,7 @@ def test_a_program_that_dies_while_it_starts_one_again_loses_nothing(tmp_path: P
     first = registry.claim(spec(on_release="stop"), engine="local")
     first.publish([])
     first.close()
-    again = registry.claim_again("sbx_box", deadline=0.0)
+    again = registry.claim_again(id_of("box"), deadline=0.0)
     assert isinstance(again, Claim)
     assert registry.entries()[0].record.status == "creating"
     again.close()
@@ -230,10 +235,10 @@ def test_one_that_somebody_starts_for_ever_is_not_waited_for_for_ever(tmp_path: 
     registry = Registry(tmp_path)
     claim = registry.claim(spec(), engine="local")
     with pytest.raises(SandcellError) as caught:
-        registry.claim_again("sbx_box", deadline=0.0)
+        registry.claim_again(id_of("box"), deadline=0.0)
     assert caught.value.code is ErrorCode.START_TIMEOUT
     with pytest.raises(SandcellError) as caught:
-        registry.rest("sbx_box")
+        registry.rest(id_of("box"))
     assert caught.value.code is ErrorCode.BUSY
     claim.close()
 
@@ -244,7 +249,7 @@ def test_what_was_stopped_by_a_program_that_is_gone_is_taken_away(
     registry = Registry(tmp_path)
     claim = registry.claim(spec(), engine="local")
     claim.publish([])
-    registry.rest("sbx_box")  # nothing of it runs: the lock is what this program holds
+    registry.rest(id_of("box"))  # nothing of it runs: the lock is what this program holds
     claim.close()
     assert [entry.record.status for entry in registry.entries()] == ["stopped"]
     monkeypatch.setattr("sandcell_container.entry.boot_id", lambda: "another boot")

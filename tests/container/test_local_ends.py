@@ -37,8 +37,13 @@ def open_engine(state: Path) -> LocalEngine:
     return LocalEngine(settings)
 
 
+def id_of(name: str) -> str:
+    """One of this process: another that tests beside it has the same control groups."""
+    return f"sbx_{name}{os.getpid()}"
+
+
 def spec(name: str, *, on_release: OnRelease = "remove") -> SandboxSpec:
-    return SandboxSpec(id=f"sbx_{name}", name=name, on_release=on_release)
+    return SandboxSpec(id=id_of(name), name=name, on_release=on_release)
 
 
 @pytest.fixture
@@ -60,7 +65,7 @@ settings = EngineSettings(
     state=pathlib.Path(sys.argv[1]), first_uid=61200, uid_count=1000, guest=guest, guest_settings={}
 )
 engine = LocalEngine(settings)
-engine.create(SandboxSpec(id="sbx_box", name="box", on_release=sys.argv[2]))
+engine.create(SandboxSpec(id=sys.argv[5], name="box", on_release=sys.argv[2]))
 if sys.argv[3] and os.fork() == 0:
     signal.pause()
 print("made", flush=True)
@@ -79,7 +84,7 @@ class Host:
 
     def __init__(self, state: Path, *, on_release: OnRelease = "remove", fork: bool = False) -> None:
         self._state = state
-        arguments = [str(state), on_release, "fork" if fork else "", RUNTIME_DIR]
+        arguments = [str(state), on_release, "fork" if fork else "", RUNTIME_DIR, id_of("box")]
         self._process = subprocess.Popen(
             [sys.executable, "-c", _HOST, *arguments], stdout=subprocess.PIPE, start_new_session=True
         )
@@ -178,7 +183,7 @@ def test_files_stay_where_they_are_to_stay(tmp_path: Path) -> None:
             assert watch.all_gone(WITHIN)
         engine = open_engine(tmp_path)
         assert [record.status for record in engine.list()] == ["stopped"]
-        engine.remove("sbx_box")
+        engine.remove(id_of("box"))
         assert engine.list() == []
 
 
@@ -189,7 +194,7 @@ def test_another_program_removes_a_sandbox(tmp_path: Path) -> None:
         parts = host.processes()
         parts.pop("zygote")
         with Watch([part.pid for part in parts.values()]) as watch:
-            open_engine(tmp_path).remove("sbx_box")
+            open_engine(tmp_path).remove(id_of("box"))
             assert watch.all_gone(0.1)
         assert folders(tmp_path) == ["table.lock"]
 
@@ -208,7 +213,7 @@ def test_one_that_is_kept_outlives_its_host_program(tmp_path: Path) -> None:
     assert [found.status for found in engine.list()] == ["running"]
     assert Asker(record).run("true").code == 0
     with Watch([zygote.pid, *(part.pid for part in roles(zygote).values())]) as watch:
-        engine.remove("sbx_box")
+        engine.remove(id_of("box"))
         assert watch.all_gone(WITHIN)
     assert folders(tmp_path) == ["table.lock"]
 
