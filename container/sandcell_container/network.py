@@ -1,12 +1,13 @@
 """Which hosts a sandbox may reach: host patterns and classes of addresses, as pure functions on plain data.
 
-A network is "none", "open", or a tuple of what is allowed, each one of
+A network is "none", "open" (every public host, by any protocol), or a tuple of what is allowed, each one of
 
     pypi.org            this name, at the ports 80 and 443        *.example.org   every name below it
     pypi.org:8443       this name, at this port alone             *               every name
     10.1.2.3, fd00::/8  an address or a range: as a host of its own, and for names of the list that resolve to it
 
-Names that resolve to addresses that are not public are refused unless such an item allows the address.
+Names that resolve to addresses that are not public are refused unless such an item allows the address. A tuple with "open"
+in it is "open" with further addresses, which are not public.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from sandcell_container.errors import ErrorCode, SandcellError, error
 
@@ -29,6 +30,8 @@ __all__ = [
     "Rule",
     "address_of",
     "is_public",
+    "items_of",
+    "kind_of",
     "normal_host",
     "parse_allowed",
     "parse_network",
@@ -108,8 +111,22 @@ def parse_network(given: object) -> Network:
     if len(items) > _MOST_RULES:
         raise _wrong(f"has more than {_MOST_RULES} hosts")
     texts = dict.fromkeys(each.strip().lower() if isinstance(each, str) else repr(each) for each in items)
+    if "open" in texts:
+        return _opened(tuple(each for each in texts if each != "open"))
     parse_allowed(texts)
     return tuple(texts) or "none"
+
+
+def kind_of(network: Network) -> Literal["none", "open", "list"]:
+    """Return which of the three kinds of network it is."""
+    if network == "none":
+        return "none"
+    return "open" if network == "open" or "open" in network else "list"
+
+
+def items_of(network: Network) -> tuple[str, ...]:
+    """Return the hosts and addresses that it lists."""
+    return () if isinstance(network, str) else tuple(each for each in network if each != "open")
 
 
 def parse_allowed(texts: Iterable[str]) -> Allowed:
@@ -173,6 +190,15 @@ def _inside(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
     if address.teredo is not None:
         return address.teredo[1]
     return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF) if address in _NAT64 else None
+
+
+def _opened(texts: tuple[str, ...]) -> Network:
+    for text, rule in zip(texts, parse_allowed(texts).rules, strict=True):
+        if not isinstance(rule.range, ipaddress.IPv4Network):
+            raise _wrong(
+                f'holds "open" and {text[:80]!r}: beside "open" there are IPv4 addresses and ranges alone'
+            )
+    return ("open", *texts) if texts else "open"
 
 
 def _rule(text: str) -> Rule:

@@ -10,7 +10,7 @@ import json
 import os
 from typing import TYPE_CHECKING
 
-from sandcell_container.network import Allowed, parse_allowed
+from sandcell_container.network import Allowed, items_of, kind_of, parse_allowed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +33,7 @@ def open_policy(folder: Path, network: Network) -> int:
 
 def add_policy(folder: Path, network: Network) -> None:
     """Have the proxy go by `network` from its next connection on. What is no list allows nothing."""
-    line = json.dumps([] if isinstance(network, str) else network).encode() + b"\n"
+    line = json.dumps(items_of(network) if kind_of(network) == "list" else []).encode() + b"\n"
     handle = os.open(folder / _NAME, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     with os.fdopen(handle, "wb") as file:
         file.write(line)

@@ -10,6 +10,8 @@ import pytest
 from sandcell_container.errors import ErrorCode, SandcellError
 from sandcell_container.network import (
     is_public,
+    items_of,
+    kind_of,
     normal_host,
     parse_allowed,
     parse_network,
@@ -161,3 +163,28 @@ def test_user_code_is_told_of_its_proxy_in_both_cases() -> None:
         "http://127.0.0.1:3128"
     }
     assert told["no_proxy"] == told["NO_PROXY"] == "localhost,127.0.0.1,::1"
+
+
+@pytest.mark.parametrize(
+    ("given", "network", "kind", "items"),
+    [
+        ("none", "none", "none", ()),
+        ("open", "open", "open", ()),
+        (["Open"], "open", "open", ()),
+        (["10.1.2.3:81", "open"], ("open", "10.1.2.3:81"), "open", ("10.1.2.3:81",)),
+        (["a.org"], ("a.org",), "list", ("a.org",)),
+        ([], "none", "none", ()),
+    ],
+)
+def test_there_are_three_kinds_of_network(
+    given: Any, network: Any, kind: str, items: tuple[str, ...]
+) -> None:
+    parsed = parse_network(given)
+    assert (parsed, kind_of(parsed), items_of(parsed)) == (network, kind, items)
+
+
+@pytest.mark.parametrize("beside", ["a.org", "*", "*.a.org:81", "fd00::1", "10.0.0.0/8/8"])
+def test_beside_open_there_are_addresses_alone(beside: str) -> None:
+    with pytest.raises(SandcellError) as caught:
+        parse_network(["open", beside])
+    assert caught.value.code is ErrorCode.INVALID_ARGUMENT

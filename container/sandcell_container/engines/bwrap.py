@@ -131,7 +131,8 @@ def _version_of(path: str) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """What one sandbox sees of the host. `roots` are bound read-only at their own paths; `workspace` and `home` are
-    folders of the host, None for memory that ends with the sandbox; `tmpfs_size` in bytes, for each tmpfs."""
+    folders of the host, None for memory that ends with the sandbox; `tmpfs_size` in bytes, for each tmpfs. `resolver` is
+    the address where it asks for names."""
 
     roots: tuple[str, ...]
     workspace: str | None
@@ -142,6 +143,7 @@ class View:
     tmpfs_size: int
     path: str
     seccomp: bytes | None
+    resolver: str | None = None
 
 
 @dataclass(slots=True)
@@ -219,6 +221,8 @@ def _add_system(line: Line, view: View) -> None:
         line.add("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
     for name, content in _generated_files(view.hostname).items():
         line.file(content.encode(), f"/etc/{name}")
+    if view.resolver is not None:
+        line.file(f"nameserver {view.resolver}\n".encode(), "/etc/resolv.conf")
     line.add("--proc", "/proc", "--dev", "/dev", "--symlink", "../tmp", "/var/tmp")
 
 

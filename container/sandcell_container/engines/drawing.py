@@ -16,13 +16,14 @@ from sandcell_container.engines.environment import (
     make_venv,
     minimal_cover,
 )
-from sandcell_container.engines.launch import Launch, Program
+from sandcell_container.engines.launch import Launch, Program, Tunnel
 from sandcell_container.engines.limits import AppliedLimits
 from sandcell_container.engines.sandbox_host import Blueprint
 from sandcell_container.engines.seccomp import filter_program
 from sandcell_container.engines.settings import EngineSettings
+from sandcell_container.engines.tunnel import RESOLVER, find_tunnel
 from sandcell_container.errors import ErrorCode, error
-from sandcell_container.network import proxy_environment
+from sandcell_container.network import kind_of, proxy_environment
 from sandcell_container.registry import Entry
 from sandcell_container.spec import SandboxSpec
 
@@ -88,6 +89,7 @@ class Drawing:
             import_roots=("/usr", *roots),
             group=self.limits.group,
             filtered=self._is_filtered,
+            tunnel=self._tunnel(),
         )
         return Blueprint(
             launch=launch,
@@ -97,7 +99,8 @@ class Drawing:
         )
 
     def _view(self, roots: Sequence[str]) -> bwrap.View:
-        return _view(
+        resolver = RESOLVER if kind_of(self.spec.network) == "open" else None
+        view = _view(
             self.tools,
             roots,
             workspace=str(self.entry.folder / "workspace"),
@@ -105,10 +108,16 @@ class Drawing:
             hostname=self.spec.hostname,
             memory=self.spec.limits.memory,
         )
+        return replace(view, resolver=resolver)
+
+    def _tunnel(self) -> Tunnel | None:
+        if kind_of(self.spec.network) != "open":
+            return None
+        return find_tunnel(self.spec.network, as_root=self.entry.uid is not None)
 
     @property
     def _is_filtered(self) -> bool:
-        return not isinstance(self.spec.network, str)
+        return kind_of(self.spec.network) == "list"
 
     def _boot(self, venv: str, *, seccomp: bool) -> GuestBoot:
         place = Place(

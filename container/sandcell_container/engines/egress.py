@@ -23,7 +23,7 @@ from sandcell_container.network import PROXY_PORT
 from sandcell_container.policy import Policy
 from sandcell_container.proxy import Proxy, Refused, resolve
 
-__all__ = ["ProxySide", "become_proxy", "hand_over_listener"]
+__all__ = ["ProxySide", "become_proxy", "hand_over_listener", "keep_only"]
 
 _log = logging.getLogger(__name__)
 _BACKLOG = 128
@@ -47,7 +47,7 @@ def become_proxy(side: ProxySide, *, identity: int | None, parent: int) -> NoRet
         namespaces.tie_to_parent(parent)
         namespaces.leave_keyring()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        side = _keep_only(side)
+        side = keep_only(side)
         if identity is not None:
             take_identity(identity)
             namespaces.tie_to_parent(parent)
@@ -72,13 +72,13 @@ def hand_over_listener(way: socket.socket) -> None:
         socket.send_fds(way, [b"listener"], [listener.fileno()])
 
 
-def _keep_only(side: ProxySide) -> ProxySide:
+def keep_only(side: ProxySide) -> ProxySide:
     """Close all descriptors but those of `side`, which get the numbers from 3 on; output goes to the log."""
     above = max(side) + 16
     for at, descriptor in enumerate(side):
         os.dup2(descriptor, above + at)
     for at in range(len(side)):
-        os.dup2(above + at, 3 + at)
+        os.dup2(above + at, 3 + at, inheritable=False)
     kept = ProxySide(*range(3, 3 + len(side)))
     os.closerange(3 + len(side), _HIGHEST)
     for output in (1, 2):

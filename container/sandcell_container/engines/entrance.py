@@ -15,6 +15,7 @@ from sandcell_container.engines import namespaces
 from sandcell_container.engines.egress import hand_over_listener
 from sandcell_container.engines.imports import import_only_from
 from sandcell_container.engines.launcher import take_identity
+from sandcell_container.engines.tunnel import TunnelError, open_tunnel
 from sandcell_container.guest.meter import open_group_files
 from sandcell_container.os_process import OsProcess
 
@@ -76,8 +77,8 @@ def _serve(launch: Launch, side: GuestSide, *, launcher: int, parent: int, way: 
             processes.append(OsProcess.of(init))
             isolation |= _enter(launch, init, parent)
         if way is not None:
-            _open_way(way)
-    except (_StartError, OSError) as failed:
+            _open_way(way, launch, processes[-1].pid)
+    except (_StartError, TunnelError, OSError) as failed:
         reply.send(json.dumps({"failed": str(failed)}).encode())
         return 1
     namespaces.hide_from_peers()
@@ -125,9 +126,12 @@ def _enter(launch: Launch, init: int, parent: int) -> dict[str, bool]:
     return {"mount": own["mnt"], **{name: own[name] for name in ("pid", "net", "user", "ipc", "uts")}}
 
 
-def _open_way(way: int) -> None:
+def _open_way(way: int, launch: Launch, init: int) -> None:
     with socket.socket(fileno=os.dup(way)) as pair:
-        hand_over_listener(pair)
+        if launch.tunnel is not None:
+            open_tunnel(pair, init, launch.timeout)
+        else:
+            hand_over_listener(pair)
 
 
 def _take_streams(log: int) -> None:

@@ -20,6 +20,7 @@ from sandcell_container.engines.partial import PartialEngine, unsupported
 from sandcell_container.engines.sandbox_host import SandboxHost
 from sandcell_container.engines.snapshots import Snapshots
 from sandcell_container.errors import ErrorCode, error
+from sandcell_container.network import kind_of
 from sandcell_container.usage import Amount, Stats
 
 if TYPE_CHECKING:
@@ -240,6 +241,6 @@ def _needs_restart(before: Entry, after: Entry) -> bool:
     old, new = before.spec, after.spec
     if old.limits.disk != new.limits.disk or (old.on_release == "keep") != (new.on_release == "keep"):
         return True
-    if old.network != new.network and (isinstance(old.network, str) or isinstance(new.network, str)):
+    if old.network != new.network and {kind_of(old.network), kind_of(new.network)} != {"list"}:
         return True  # from one list to another its proxy goes by itself
     return before.group is None and old.limits != new.limits

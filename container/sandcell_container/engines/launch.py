@@ -9,7 +9,7 @@ from typing import Any
 from sandcell_container.cgroup import ControlGroup
 from sandcell_container.guest.boot import GuestBoot
 
-__all__ = ["GUEST_DESCRIPTORS", "PLACE", "Launch", "Program"]
+__all__ = ["GUEST_DESCRIPTORS", "PLACE", "Launch", "Program", "Tunnel"]
 
 PLACE = "/tmp"  # a folder that every machine has and every user may enter
 
@@ -39,11 +39,28 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tunnel:
+    """What opens the network of a sandbox: the programs, the addresses in `items` that it may reach though they are not
+    public, and whether it needs an `own_device`, because the host's is root's alone."""
+
+    slirp: str
+    nft: str
+    items: tuple[str, ...]
+    own_device: bool
+
+    @classmethod
+    def from_fields(cls, fields: dict[str, Any]) -> Tunnel:
+        typed: dict[str, Any] = {"items": tuple(fields["items"])}
+        return cls(**(fields | typed))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """How to start one sandbox: the launcher becomes `program`, the guest waits `timeout` seconds at most for the
     spawner's word, then calls `module.function`. With `enter` it enters the sandbox's namespaces before, and
     imports from `import_roots` alone afterwards. `group` is the sandbox's control group, which the guest reads. With
-    `filtered` a third process is the proxy that goes by the list of hosts in `policy`: see `egress`."""
+    `filtered` a third process is the proxy that goes by the list of hosts in `policy`: see `egress`. With a
+    `tunnel` it is slirp4netns: see `tunnel`."""
 
     boot: GuestBoot
     module: str
@@ -54,6 +71,7 @@ class Launch:
     import_roots: tuple[str, ...] = ()
     group: ControlGroup | None = None
     filtered: bool = False
+    tunnel: Tunnel | None = None
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self)).encode()
@@ -66,5 +84,6 @@ class Launch:
             "program": Program.from_fields(fields["program"]),
             "import_roots": tuple(fields["import_roots"]),
             "group": None if fields["group"] is None else ControlGroup(**fields["group"]),
+            "tunnel": None if fields["tunnel"] is None else Tunnel.from_fields(fields["tunnel"]),
         }
         return cls(**(fields | typed))

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from sandcell_container.engine import Probe
-from sandcell_container.engines import bwrap
+from sandcell_container.engines import bwrap, tunnel
 from sandcell_container.engines.drawing import Drawing, Tools, empty_view, make_program
 from sandcell_container.engines.environment import check_readable
 from sandcell_container.engines.hosted import HostedEngine
@@ -24,6 +24,7 @@ from sandcell_container.engines.launch import PLACE
 from sandcell_container.engines.limits import apply_limits
 from sandcell_container.engines.zygote_process import import_path, memory_file
 from sandcell_container.errors import ErrorCode, SandcellError, error
+from sandcell_container.network import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,13 +87,8 @@ class LocalEngine(HostedEngine):
             raise _translated(failed) from failed.__cause__
 
     def _check_network(self, network: Network) -> None:
-        if network == "open":
-            raise error(
-                ErrorCode.ENGINE_UNAVAILABLE,
-                'the engine local has no network "open"',
-                hint='list what is to be reached: network=["pypi.org", "*.example.org"], or ["*"] for all public hosts',
-                details={"field": "network"},
-            )
+        if kind_of(network) == "open":
+            tunnel.find_tunnel(network, as_root=bool(self._uids))
 
     def _draw(self, entry: Entry) -> Blueprint:
         limits = apply_limits(entry.spec.limits, strict=entry.spec.strict, group=entry.group)
@@ -161,7 +157,8 @@ def _run_probe(program: Program, descriptors: Sequence[int]) -> str | None:
 
 def _translated(failed: SandcellError) -> SandcellError:
     """Turn the failed start of one sandbox into what it says of the machine, where it says something of it."""
-    cause = bwrap.explain(str(failed.details.get("words", "")))
+    words = str(failed.details.get("words", ""))
+    cause = tunnel.explain(words) or bwrap.explain(words)
     if failed.code is not ErrorCode.START_FAILED or cause is None:
         return failed
     return error(

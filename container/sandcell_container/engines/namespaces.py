@@ -9,14 +9,20 @@ import os
 import platform
 import select
 import signal
+import stat
+from typing import NamedTuple
 
 __all__ = [
+    "OwnedNetwork",
     "adopt_orphans",
     "bind_all",
     "drop_privileges",
     "enter",
+    "enter_network",
     "hide_from_peers",
     "leave_keyring",
+    "open_network",
+    "own_device",
     "own_mounts",
     "tie_to_parent",
 ]
@@ -120,6 +126,14 @@ def _mount(source: str | None, target: str, kind: str | None, flags: int, data: 
         raise OSError(failed.errno, f"mount {source} at {target}: {os.strerror(failed.errno or 0)}") from None
 
 
+def own_device(path: str, number: int) -> None:
+    """Show at `path` a device node of this process's own that any user may open. Call `own_mounts` before."""
+    folder = os.path.dirname(path)
+    _mount("tmpfs", folder, "tmpfs", _MS_NOSUID, "mode=0755,size=64k")
+    os.mknod(path, 0o666 | stat.S_IFCHR, number)
+    os.chmod(path, 0o666)  # whatever the umask
+
+
 def enter(pid: int) -> dict[str, bool]:
     """Enter the namespaces of the process `pid`, the init of a sandbox, but not its PID namespace.
 
@@ -146,6 +160,30 @@ def enter(pid: int) -> dict[str, bool]:
     for handle in (alive, owner, *opened.values()):
         os.close(handle)
     return own
+
+
+class OwnedNetwork(NamedTuple):
+    """Descriptors of a network namespace and of the user namespace that owns it."""
+
+    network: int
+    owner: int
+
+
+def open_network(pid: int) -> OwnedNetwork:
+    """Open the network namespace of the process `pid`, which runs. Raises ProcessLookupError: it ended."""
+    alive = os.pidfd_open(pid)
+    network = _open_namespace(pid, "net")
+    if select.select([alive], [], [], 0)[0]:
+        raise ProcessLookupError(f"the process {pid} ended")  # the number may be another's by now
+    os.close(alive)
+    return OwnedNetwork(network, fcntl.ioctl(network, _NS_GET_USERNS))
+
+
+def enter_network(opened: OwnedNetwork, *, owner_alone: bool = False) -> None:
+    """Enter a network namespace with all rights in it, or its `owner_alone`, where it can be entered from."""
+    _set_namespace(opened.owner, _CLONE_NEWUSER)
+    if not owner_alone:
+        _set_namespace(opened.network, _FLAGS["net"])
 
 
 def _open_namespace(pid: int, name: str) -> int:

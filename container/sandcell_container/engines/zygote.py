@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from sandcell_container.engines import entrance, launcher, namespaces
 from sandcell_container.engines.egress import ProxySide, become_proxy
 from sandcell_container.engines.launch import GUEST_DESCRIPTORS, Launch
+from sandcell_container.engines.tunnel import become_tunnel
 from sandcell_container.memo import note_exit
 
 if TYPE_CHECKING:
@@ -140,21 +141,24 @@ class _Zygote:
         bubblewrap: int,
         descriptors: Sequence[int],
     ) -> None:
-        """Fork the guest, and before it the proxy where there is to be one, with a pair of sockets between both."""
+        """Fork the guest, and before it the proxy or the tunnel where there is to be one, with a pair of sockets between both."""
         way: int | None = None
         with ExitStack() as held:
-            if launch.filtered:
+            if launch.filtered or launch.tunnel is not None:
                 ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 held.enter_context(ours)
                 held.enter_context(theirs)
                 proxy = ProxySide(theirs.fileno(), side.policy, side.log)
-                pair.proxy = _fork(lambda: self._be_proxy(proxy, launch.program.identity))
+                pair.proxy = _fork(lambda: self._be_way(proxy, launch))
                 way, descriptors = ours.fileno(), [*descriptors, theirs.fileno()]
             pair.guest = _fork(lambda: self._serve(launch, side, bubblewrap, descriptors, way))
 
-    def _be_proxy(self, side: ProxySide, identity: int | None) -> NoReturn:
-        """Go on as a proxy: all other descriptors are closed on the way."""
+    def _be_way(self, side: ProxySide, launch: Launch) -> NoReturn:
+        """Go on as proxy or tunnel: all other descriptors are closed on the way."""
         _forget_signals()
+        identity = launch.program.identity
+        if launch.tunnel is not None:
+            become_tunnel(side, launch.tunnel, identity=identity, parent=self._pid)
         become_proxy(side, identity=identity, parent=self._pid)
 
     def _serve(

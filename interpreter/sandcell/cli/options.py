@@ -412,7 +412,7 @@ def _add_network(verb: argparse._ActionsContainer) -> None:  # pyright: ignore[r
         "--network",
         type=_network,
         metavar="HOSTS",
-        help='what a new sandbox may reach: none (default), or hosts with commas between, such as "pypi.org,*.example.org"',
+        help='what a new sandbox may reach: none (default), open, or hosts with commas between, such as "pypi.org,*.example.org"',
     )
 
 

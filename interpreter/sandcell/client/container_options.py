@@ -67,9 +67,9 @@ def container_fields(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def engine_for(spec: SandboxSpec, asked: str, asked_image: str | None) -> str:
-    """Return the engine to open for `spec`: "auto" is "local" for a list of hosts, which containers cannot have."""
+    """Return the engine to open for `spec`: "auto" is "local" for any network, which containers cannot have."""
     is_free = asked == "auto" and asked_image is None
-    return "local" if is_free and not isinstance(spec.network, str) else asked
+    return "local" if is_free and spec.network != "none" else asked
 
 
 def fit_engine(spec: SandboxSpec, engine: str, asked_image: str | None) -> SandboxSpec:

@@ -1,6 +1,6 @@
 """The sandbox's way out, as its guest knows it: which hosts it may reach, and what its proxy has refused.
 
-The guest decides nothing here. The proxy is outside, where its engine changes the list.
+The guest decides nothing here. Proxy or slirp4netns are outside, where its engine changes the list.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ import asyncio
 import json
 import os
 from typing import TYPE_CHECKING, Any, Self
+
+from sandcell_container.network import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,9 +47,10 @@ class WayOut:
 
     def _read(self, descriptor: int) -> None:
         said = os.read(descriptor, _LONGEST)
-        if not said:  # the proxy has ended: there is no way out any more
+        if not said:  # it has ended: there is no way out any more
             asyncio.get_running_loop().remove_reader(descriptor)
-            self._on_refused("every host: the proxy of the sandbox has ended")
+            what = "proxy" if kind_of(self.network) == "list" else "slirp4netns"
+            self._on_refused(f"every host: the {what} of the sandbox has ended")
             return
         refused: dict[str, Any] = json.loads(said)
         self._on_refused(str(refused["message"]))
