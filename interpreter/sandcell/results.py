@@ -27,10 +27,11 @@ from sandcell.events import (
     ToolCalled,
     Truncated,
 )
-from sandcell.model_text import text_of
+from sandcell.model_text import tell
+from sandcell.order import Order, Part, Stream
 from sandcell.plain_fields import fields_of
 from sandcell.result import Image, Result
-from sandcell.screen import Screen, cut_middle, strip_ansi
+from sandcell.screen import Screen
 from sandcell_container.end import End, Truncation
 from sandcell_container.errors import ErrorCode, error
 from sandcell_container.errors import Failed as FailedError
@@ -88,7 +89,8 @@ class RunResult:
 
     `text` is the text/plain of the main result and `value` the last value where it is JSON-safe and small, each
     None where there is none. `stdout` and `stderr` are as a terminal would show them, `logs` as it was written.
-    `fresh_state` says why the run began without earlier state. `truncated` is by stream or MIME type.
+    `fresh_state` says why the run began without earlier state. `truncated` is by stream or MIME type. `order` is that in
+    which `stdout`, `stderr` and `results` came, by lines: see `Part`; what it does not name came last.
     """
 
     id: str
@@ -109,6 +111,7 @@ class RunResult:
     fresh_state: str | None = None
     truncated: dict[str, Truncation] = field(default_factory=dict[str, Truncation])
     tool_calls: list[ToolCall] = field(default_factory=list[ToolCall])
+    order: list[Part] = field(default_factory=list[Part])
 
     @property
     def ok(self) -> bool:
@@ -148,17 +151,12 @@ class RunResult:
         raise problem
 
     def for_model(self, max_chars: int = 8000) -> str:
-        """Return it as text for a language model, in at most `max_chars` characters: no escape sequences, no
-        binary data, and all that it should know: output, results, the error, what was cut or lost."""
-        parts = [
-            self.stdout,
-            _labelled("stderr", self.stderr),
-            *(text_of(result) for result in self.results),
-            self._error_for_model(),
-            *self._notes(),
-        ]
-        text = "\n".join(strip_ansi(part).strip("\n") for part in parts if part.strip())
-        return cut_middle(text, max_chars)
+        """Return it as text for a language model, in at most `max_chars` characters: no escape sequences, no binary data, and
+        all that it should know: output and results in their order, the error, what was cut or lost.
+
+        What begins with `[sandcell: ` is said of the run, and nothing that the code printed does.
+        """
+        return tell(self, max_chars)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it, JSON-safe; `from_dict` takes it back."""
@@ -175,6 +173,7 @@ class RunResult:
             "error": _made(ExecutionError, raised) if raised else None,
             "tool_calls": [_call_of(call) for call in given.get("tool_calls", ())],
             "truncated": {name: _made(Truncation, cut) for name, cut in given.get("truncated", {}).items()},
+            "order": [Part(kind, end) for kind, end in given.get("order", ())],
         }
         return _made(cls, {**given, **parts})
 
@@ -183,28 +182,15 @@ class RunResult:
         from sandcell.shown import bundle_of  # who shows nothing does not pay for it
 
         return bundle_of(
-            self.for_model(), self.results, before=self.stdout + self.stderr, after=self._error_for_model()
+            self.for_model(), self.results, before=self.stdout + self.stderr, after=self._error_text()
         )
+
+    def _error_text(self) -> str:
+        return "" if self.error is None else "\n".join(self.error.traceback) or str(self.error)
 
     def __repr__(self) -> str:
         said = f"error={str(self.error)[:80]!r}" if self.error else f"text={(self.text or '')[:80]!r}"
         return f"RunResult(id={self.id!r}, ok={self.ok}, {said})"
-
-    def _error_for_model(self) -> str:
-        if self.error is None:
-            return ""
-        return "\n".join(self.error.traceback) or str(self.error)
-
-    def _notes(self) -> list[str]:
-        notes = [f"[note: {self.fresh_state}]"] if self.fresh_state else []
-        if not self.ok and self.end.cause != "exited":
-            notes.append(f"[the run ended: {self.end.cause}]")
-        if self.end.state == "lost":
-            notes.append("[the interpreter's state is lost]")
-        images = len(self.images)
-        if images:
-            notes.insert(0, f"[{images} image{'s' if images > 1 else ''}]")
-        return notes + [_cut_note(name, cut) for name, cut in self.truncated.items()]
 
 
 class RunBuilder:
@@ -235,6 +221,7 @@ class RunBuilder:
         self._truncated: dict[str, Truncation] = {}
         self._tool_calls: dict[str, ToolCall] = {}
         self._screens = self._blank()
+        self._order = Order()
         self.error: ExecutionError | None = None
 
     def add(self, event: Event) -> None:
@@ -318,10 +305,12 @@ class RunBuilder:
             fresh_state=started.fresh_state if started else None,
             truncated=dict(self._truncated),
             tool_calls=list(self._tool_calls.values()),
+            order=self._order.parts(self._screens),
         )
 
-    def _print(self, stream: Literal["stdout", "stderr"], event: Stdout | Stderr) -> None:
+    def _print(self, stream: Stream, event: Stdout | Stderr) -> None:
         self._clear_if_asked()
+        self._order.note_text(stream, self._screens)
         self._screens[stream].write(event.text)
         self._logs.add(LogEntry(stream=stream, text=event.text, time=event.time, late=event.late))
 
@@ -350,6 +339,7 @@ class RunBuilder:
     def _show(self, event: ResultAdded) -> None:
         self._latest = _result_of(event) if self._has_room(_cost_of(event.data)) else None
         if self._latest is not None:
+            self._order.note_result(len(self._results), self._screens)
             self._results.append(self._latest)
 
     def _has_room(self, size: int) -> bool:
@@ -367,14 +357,15 @@ class RunBuilder:
 
     def _clear(self) -> None:
         self._screens = self._blank()
+        self._order = Order()
         self._results.clear()
         self._shown = 0
         self.error = None
 
-    def _blank(self) -> dict[str, Screen]:
+    def _blank(self) -> dict[Stream, Screen]:
         return {"stdout": Screen(self._max_text), "stderr": Screen(self._max_text)}
 
-    def _text_of(self, stream: str) -> str:
+    def _text_of(self, stream: Stream) -> str:
         text, cut = self._screens[stream].finish()
         if cut is not None:
             self._note(stream, cut.bytes, cut.lines, cut.total_bytes, None)
@@ -436,15 +427,6 @@ def _error_of(event: Failed) -> Exception:
         details=said.get("details"),
         retryable=said.get("retryable"),
     )
-
-
-def _labelled(name: str, text: str) -> str:
-    return f"[{name}]\n{text}" if text.strip() else ""
-
-
-def _cut_note(name: str, cut: Truncation) -> str:
-    where = f"; the whole is in {cut.path}" if cut.path else ""
-    return f"[{name}: {cut.bytes} bytes left out{where}]"
 
 
 def _call_of(given: dict[str, Any]) -> ToolCall:

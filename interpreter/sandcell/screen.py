@@ -6,9 +6,14 @@ Carriage return goes to the start of the line and backspace one column back; wha
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import deque
+from typing import TYPE_CHECKING
 
 from sandcell_container.end import Truncation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
 
 __all__ = ["BoundedText", "Screen", "cut_middle", "strip_ansi", "strip_colours"]
 
@@ -45,21 +50,47 @@ class BoundedText:
             self._tail_size += len(text)
             self._trim()
 
+    @property
+    def lines(self) -> int:
+        """How many lines have ended."""
+        return self._lines
+
     def finish(self) -> tuple[str, Truncation | None]:
         """Return the text, and what was left out of its middle, where a note stands in its place."""
+        head, note, tail = self._parts()
+        if not note:
+            return head, None
+        missing, lines = self._missing(head, tail)
+        return head + note + tail, Truncation(bytes=missing, lines=lines, total_bytes=self._bytes)
+
+    def offsets(self, marks: Sequence[int]) -> list[int]:
+        """Return where in the finished text so many lines have ended, for each of `marks`, which ascend; of lines that were
+        left out, behind the note."""
+        if not marks:
+            return []
+        head, note, tail = self._parts()
+        in_head = bisect_right(marks, head.count("\n"))
+        begun = self._lines - tail.count("\n")
+        later = (max(mark - begun, 0) for mark in marks[in_head:])
+        before = len(head) + len(note)
+        return [*_ends(head, marks[:in_head]), *(before + end for end in _ends(tail, later))]
+
+    def _parts(self) -> tuple[str, str, str]:
+        """Return the head, and where something was left out the note and the tail."""
         head, tail = "".join(self._head), "".join(self._tail)
         if not self._dropped:
-            return head + tail, None
+            return head + tail, "", ""
         head = head[: head.rfind("\n") + 1] or head
         tail = tail[-int(self._limit * _SHARE) :]
         tail = tail[tail.find("\n") + 1 :] or tail
-        kept = head + tail
-        missing = self._bytes - _size(kept)
-        lines = self._lines - kept.count("\n")
-        note = f"[... {missing} bytes, {lines} lines left out ...]\n"
+        missing, lines = self._missing(head, tail)
         between = "" if head.endswith("\n") else "\n"
-        cut = Truncation(bytes=missing, lines=lines, total_bytes=self._bytes)
-        return f"{head}{between}{note}{tail}", cut
+        return head, f"{between}[... {missing} bytes, {lines} lines left out ...]\n", tail
+
+    def _missing(self, head: str, tail: str) -> tuple[int, int]:
+        """Return how many bytes and lines were left out between these."""
+        kept = head + tail
+        return self._bytes - _size(kept), self._lines - kept.count("\n")
 
     def _trim(self) -> None:
         bound = self._limit - int(self._limit * _SHARE)
@@ -71,6 +102,19 @@ class BoundedText:
             else:
                 self._tail[0] = self._tail[0][spare:]
                 self._tail_size -= spare
+
+
+def _ends(text: str, numbers: Iterable[int]) -> Iterator[int]:
+    """Yield where so many lines of `text` have ended; `numbers` ascend."""
+    at = count = 0
+    for number in numbers:
+        while count < number:
+            found = text.find("\n", at)
+            if found < 0:
+                at = len(text)
+                break
+            at, count = found + 1, count + 1
+        yield at
 
 
 def _size(text: str) -> int:
@@ -117,6 +161,16 @@ class Screen:
     def __init__(self, limit: int) -> None:
         self._text = BoundedText(limit)
         self._line = _Line()
+        self._is_open = False  # what is written of the line can be reached no more
+
+    @property
+    def lines(self) -> int:
+        """How many lines there are, the unfinished one included."""
+        return self._text.lines + (self._is_open or self._line.size > 0)
+
+    def offsets(self, marks: Sequence[int]) -> list[int]:
+        """Return where in what `finish` has returned so many lines end, for each of `marks`, which ascend."""
+        return self._text.offsets(marks)
 
     def write(self, text: str) -> None:
         if "\r" in text or "\b" in text:
@@ -161,6 +215,7 @@ class Screen:
         text = self._line.text + end
         if text:
             self._text.write(text)
+            self._is_open = not end
         self._line = _Line()
 
 
@@ -174,11 +229,12 @@ def strip_ansi(text: str) -> str:
     return _ANSI.sub("", text)
 
 
-def cut_middle(text: str, limit: int) -> str:
-    """Return `text` in at most `limit` characters: its head and tail, cut at lines, and a note between them."""
+def cut_middle(text: str, limit: int, note: str = "[... {size} characters in all ...]") -> str:
+    """Return `text` in at most `limit` characters: its head and tail, cut at lines, and between them `note`, which says the
+    `size` that it had."""
     if len(text) <= limit:
         return text
-    note = f"\n[... {len(text)} characters in all ...]\n"
+    note = f"\n{note.format(size=len(text))}\n"
     room = limit - len(note)
     if room <= 0:
         return text[:limit]

@@ -297,65 +297,9 @@ def test_an_end_from_outside_is_no_success(cause: Cause) -> None:
 # --- for others
 
 
-def test_a_run_as_text_for_a_model() -> None:
-    run = build(
-        Stdout(text="\x1b[31mhello\x1b[0m\n"),
-        Stderr(text="warn\n"),
-        ResultAdded(data={"text/plain": "<Figure>", "image/png": base64.b64encode(PNG).decode()}),
-        ResultAdded(data={"text/plain": "2"}, is_main=True),
-        ErrorRaised(name="E", value="v", traceback=["\x1b[31mTraceback\x1b[0m", "E: v"]),
-        Truncated(stream="text/html", bytes=9, total_bytes=9, path="/tmp/x.html"),
-        ended=ended_by("timeout", state="lost"),
-    )
-    assert run.for_model() == (
-        "hello\n[stderr]\nwarn\n<Figure>\n2\nTraceback\nE: v\n[1 image]\n"
-        "[the run ended: timeout]\n[the interpreter's state is lost]\n"
-        "[text/html: 9 bytes left out; the whole is in /tmp/x.html]"
-    )
-
-
-_PLOTLY = {"data": [{"type": "bar", "x": ["a"], "y": [1]}], "layout": {"title": {"text": "Sales"}}}
-
-
-@pytest.mark.parametrize(
-    ("data", "said"),
-    [
-        ({"text/html": "<b>hi</b>"}, "[shown: html]"),
-        ({"application/json": {"a": [1]}}, '{"a": [1]}'),
-        ({"text/latex": "$x$"}, "$x$"),
-        ({"image/png": "@@@ no image"}, "[shown: png]"),
-        ({"application/x-other": "x"}, "[shown: application/x-other]"),
-        (
-            {"application/vnd.plotly.v1+json": _PLOTLY},
-            "[shown: chart, application/vnd.plotly.v1+json; the chart is bar: Sales]",
-        ),
-        ({"image/png": base64.b64encode(PNG).decode()}, "[1 image]"),
-    ],
-)
-def test_a_model_hears_of_all_that_is_shown(data: dict[str, Any], said: str) -> None:
-    assert build(ResultAdded(data=data)).for_model() == said
-
-
-def test_a_model_hears_once_of_what_was_too_large() -> None:
-    spilled = {"sandcell": {"spilled": {"text/html": {"path": "/tmp/x.html", "size": 9}}}}
-    note = "[text/html of 9 bytes is too large to show: it is in /tmp/x.html]"
-    run = build(
-        ResultAdded(data={"text/plain": note, "application/x-other": "x"}, metadata=spilled),
-        Truncated(stream="text/html", bytes=9, total_bytes=9, path="/tmp/x.html"),
-    )
-    told = "[text/html: 9 bytes left out; the whole is in /tmp/x.html]"
-    assert run.for_model() == f"[shown: application/x-other]\n{told}"
-
-
-def test_a_model_gets_no_more_than_it_asked_for() -> None:
-    run = build(Stdout(text="line\n" * 10_000))
-    assert len(run.for_model(500)) <= 500
-    assert "in all" in run.for_model(500)
-
-
 def test_a_run_as_a_dict_is_json_and_comes_back() -> None:
     run = build(
-        Stdout(text="x", time=1.0),
+        Stdout(text="x\n", time=1.0),
         ResultAdded(data={"text/plain": "2"}, metadata=SPILLED, is_main=True),
         ErrorRaised(name="E", traceback=["t"], line=1),
         Truncated(stream="image/png", bytes=9, total_bytes=9, path="/tmp/x"),
