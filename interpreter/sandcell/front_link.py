@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tornado.websocket import WebSocketClientConnection
 
     from sandcell.guest_socket import GuestAddress
+    from sandcell_kernel.websocket import Placed
     from sandcell_kernel.wire import Channel, Message
 
 __all__ = ["FrontLink"]
@@ -124,9 +125,17 @@ class FrontLink:
             self._take_note(json.loads(frame))
             return
         try:
-            placed = unpack_placed(frame)
-            if self._cursor is not None:
-                self._cursor = Cursor(self._cursor.epoch, placed.seq, placed.offset)
+            messages = unpack_placed(frame)
+        except BadMessage as problem:
+            log.warning("dropped what the sandbox sent: %s", problem)
+            return
+        for placed in messages:
+            self._take_message(placed)
+
+    def _take_message(self, placed: Placed) -> None:
+        if self._cursor is not None:
+            self._cursor = Cursor(self._cursor.epoch, placed.seq, placed.offset)
+        try:
             self._on_message(*unpack_v1(placed.frame))
         except BadMessage as problem:
             log.warning("dropped a message of the sandbox: %s", problem)

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import struct
 from itertools import accumulate, pairwise
-from typing import NamedTuple, get_args
+from typing import TYPE_CHECKING, NamedTuple, get_args
 
 import msgspec
 
 from sandcell_kernel.wire import EMPTY, BadMessage, Channel, ChannelMessage, Message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = [
     "FRONT_SUBPROTOCOL",
@@ -81,20 +84,30 @@ class Placed(NamedTuple):
     frame: bytes
 
 
-_PLACE = struct.Struct("<QQ")
+_PLACE = struct.Struct("<QQQ")  # seq, offset, and the length of the v1 frame
 
 
-def pack_placed(seq: int, offset: int, frame: bytes) -> bytes:
-    """Return what goes down to our own end: the place, and the v1 frame."""
-    return _PLACE.pack(seq, offset) + frame
+def pack_placed(messages: Iterable[Placed]) -> bytes:
+    """Return one frame that goes down to our own end: each v1 frame behind its place and its length."""
+    parts = list[bytes]()
+    for seq, offset, frame in messages:
+        parts += (_PLACE.pack(seq, offset, len(frame)), frame)
+    return b"".join(parts)
 
 
-def unpack_placed(data: bytes) -> Placed:
-    """Read what `pack_placed` made. Raises BadMessage where it is too short; the frame is not looked at."""
-    if len(data) < _PLACE.size:
-        raise BadMessage(f"a frame of {len(data)} bytes has no place")
-    seq, offset = _PLACE.unpack_from(data)
-    return Placed(seq, offset, data[_PLACE.size :])
+def unpack_placed(data: bytes) -> list[Placed]:
+    """Read what `pack_placed` made. Raises BadMessage where lengths do not fit; the v1 frames are not looked at."""
+    found, at = list[Placed](), 0
+    while at < len(data):
+        start = at + _PLACE.size
+        if start > len(data):
+            raise BadMessage(f"a frame of {len(data)} bytes has half a place at its end")
+        seq, offset, size = _PLACE.unpack_from(data, at)
+        at = start + size
+        if at > len(data):
+            raise BadMessage(f"a frame of {len(data)} bytes has no message of {size} bytes at {start}")
+        found.append(Placed(seq, offset, data[start:at]))
+    return found
 
 
 class _DefaultFrame(msgspec.Struct):

@@ -6,6 +6,7 @@ import struct
 import pytest
 
 from sandcell_kernel.websocket import (
+    Placed,
     pack_default,
     pack_placed,
     pack_v1,
@@ -60,12 +61,18 @@ def test_bad_v1_frames_are_refused(frame: bytes) -> None:
         unpack_v1(frame)
 
 
-def test_a_placed_frame_has_sixteen_bytes_before_it() -> None:
-    frame = pack_placed(3, 500, b"frame")
-    assert frame == (3).to_bytes(8, "little") + (500).to_bytes(8, "little") + b"frame"
-    assert unpack_placed(frame) == (3, 500, b"frame")
+def test_placed_frames_travel_together_each_behind_its_place_and_its_length() -> None:
+    placed = [Placed(3, 500, b"frame"), Placed(4, 500, b""), Placed(5, 503, b"end")]
+    data = pack_placed(placed)
+    assert data[:29] == v1(3, 500, 5, tail=b"frame")
+    assert unpack_placed(data) == placed
+
+
+@pytest.mark.parametrize("size", [1, 23, 24, 28, 30, 52, 55])
+def test_placed_frames_that_were_cut_are_refused(size: int) -> None:
+    data = pack_placed([Placed(3, 500, b"frame"), Placed(4, 503, b"end")])
     with pytest.raises(BadMessage):
-        unpack_placed(frame[:15])
+        unpack_placed(data[:size])
 
 
 def test_default_frame_without_buffers_is_one_json_object() -> None:

@@ -17,6 +17,7 @@ from sandcell_container.frames import Kind
 from sandcell_kernel.websocket import (
     FRONT_SUBPROTOCOL,
     V1_SUBPROTOCOL,
+    Placed,
     pack_default,
     pack_placed,
     unpack_default,
@@ -25,6 +26,7 @@ from sandcell_kernel.websocket import (
 from sandcell_kernel.wire import BadMessage
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from sandcell_container.frames import Cursor, Entry
@@ -38,6 +40,7 @@ log = logging.getLogger(__name__)
 _GOING_AWAY = 1001
 _BAD_DATA = 1007
 _TRY_AGAIN = 1013
+_TOGETHER = 256 * 2**10  # bytes of messages that go in one frame
 
 
 class _Framing(Protocol):
@@ -45,8 +48,8 @@ class _Framing(Protocol):
 
     has_notes: bool
 
-    def down(self, entry: Entry) -> str | bytes:
-        """Write a MESSAGE entry of the front's journal. Raises BadMessage where this framing cannot hold it."""
+    def down(self, entries: Sequence[Entry]) -> Iterator[str | bytes]:
+        """Write MESSAGE entries of the front's journal as frames. Raises BadMessage where this framing cannot hold one."""
         ...
 
     def up(self, frame: str | bytes) -> ChannelMessage:
@@ -55,12 +58,21 @@ class _Framing(Protocol):
 
 
 class _FrontFraming:
-    """Between our own ends: v1 frames that know their place in the journal, and notes."""
+    """Between our own ends: v1 frames that know their place in the journal, as many at once as there are, and notes."""
 
     has_notes = True
 
-    def down(self, entry: Entry) -> str | bytes:
-        return pack_placed(entry.seq, entry.offset, entry.data)
+    def down(self, entries: Sequence[Entry]) -> Iterator[bytes]:
+        group, size = list[Placed](), 0
+        for entry in entries:
+            size += len(entry.data)
+            if (
+                group and size > _TOGETHER
+            ):  # one that is large itself goes alone, or both together might be too large
+                yield pack_placed(group)
+                group, size = [], len(entry.data)
+            group.append(Placed(entry.seq, entry.offset, entry.data))
+        yield pack_placed(group)
 
     def up(self, frame: str | bytes) -> ChannelMessage:
         return _read_v1(frame)
@@ -71,8 +83,8 @@ class _V1Framing:
 
     has_notes = False
 
-    def down(self, entry: Entry) -> str | bytes:
-        return entry.data
+    def down(self, entries: Sequence[Entry]) -> Iterator[bytes]:
+        return (entry.data for entry in entries)
 
     def up(self, frame: str | bytes) -> ChannelMessage:
         return _read_v1(frame)
@@ -83,8 +95,8 @@ class _DefaultFraming:
 
     has_notes = False
 
-    def down(self, entry: Entry) -> str | bytes:
-        return pack_default(*unpack_v1(entry.data))
+    def down(self, entries: Sequence[Entry]) -> Iterator[str | bytes]:
+        return (pack_default(*unpack_v1(entry.data)) for entry in entries)
 
     def up(self, frame: str | bytes) -> ChannelMessage:
         return unpack_default(frame)
@@ -168,15 +180,14 @@ class FrontChannels(JournalSocket):
 
     async def tell(self, batch: list[Entry]) -> None:
         written = list[asyncio.Future[None]]()
-        for entry in batch:
-            if entry.kind == Kind.MESSAGE:
-                frame = self._framing.down(entry)
-                written.append(self.write_message(frame, binary=isinstance(frame, bytes)))
-            elif entry.kind == Kind.GAP and self._framing.has_notes:
-                written.append(self.note("gap", **json.loads(entry.data)))
-            elif entry.kind == Kind.GAP:
+        if batch[0].kind == Kind.GAP:  # where there is one, it comes first
+            if not self._framing.has_notes:
                 self.close(_TRY_AGAIN, "messages were lost")
                 return
+            written.append(self.note("gap", **json.loads(batch[0].data)))
+            del batch[0]
+        for frame in self._framing.down(batch):
+            written.append(self.write_message(frame, binary=isinstance(frame, bytes)))
         await asyncio.gather(*written)
 
     def over(self) -> None:
