@@ -26,7 +26,7 @@ from sandcell.client.aio.sandbox import AsyncSandbox
 from sandcell.client.aio.transport import AsyncTransport
 from sandcell.client.host import the_host
 from sandcell.client.protocol import Request, path_of
-from sandcell.client.records import find_record
+from sandcell.client.records import Found, find_record
 from sandcell.config import PRELOAD_NONE, Config
 from sandcell.failure import failure_of
 from sandcell.front_link import FrontLink
@@ -218,7 +218,9 @@ def _watch_parent(held: ExitStack, loop: asyncio.AbstractEventLoop, on_death: Ca
 
 
 async def _record_of(sandbox: AsyncSandbox) -> Record:
-    found = await asyncio.to_thread(the_host().records)
+    """Ask its own engine alone: to open the others, which may be daemons, takes longer than all else here."""
+    engine = (await asyncio.to_thread(the_host().engine, sandbox.engine)).engine
+    found = [Found(engine, record) for record in await asyncio.to_thread(engine.list)]
     return find_record(found, sandbox.id).record
 
 

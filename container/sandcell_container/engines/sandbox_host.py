@@ -132,12 +132,12 @@ class SandboxHost:
         """Start what was claimed; a failure leaves it as it was."""
         spec, ends_with_us = claim.entry.spec, claim.entry.is_mine and claim.entry.spec.on_release != "keep"
         try:
-            claim.plan(self._plan_group(claim.entry.record.id))
-            blueprint = self._draw(claim.entry)
             zygote = self._zygote_of_ours(deadline) if ends_with_us else self._zygote_of_its_own(deadline)
             with ExitStack() as held:
                 if not ends_with_us:
                     held.callback(zygote.close)  # undone, like the next one, when all has gone well
+                claim.plan(self._plan_group(claim.entry.record.id))
+                blueprint = self._draw(claim.entry)  # while the zygote comes up
                 processes = _start(claim, blueprint, zygote, deadline)
                 held.callback(end_processes, processes, timeout=_END_TIMEOUT)
                 record = claim.publish(processes, python=blueprint.python).record
@@ -192,7 +192,7 @@ def _start(claim: Claim, blueprint: Blueprint, zygote: ZygoteProcess, deadline: 
             zygote.launch(blueprint.launch, [*for_guest, *for_launcher])
             for ours in (reply_end, guest_end, spawner_end):
                 ours.close()  # so that their ends are seen when the other processes end
-            return _await_running(reply, log, deadline)
+            return _await_running(zygote, reply, log, deadline)
         except BaseException:
             reply_end.close()
             _end(zygote, claim.entry.record.id, reply)
@@ -208,7 +208,7 @@ def _pair(held: ExitStack) -> tuple[socket.socket, socket.socket]:
     return held.enter_context(one), held.enter_context(other)
 
 
-def _await_running(reply: socket.socket, log: int, deadline: float) -> list[OsProcess]:
+def _await_running(zygote: ZygoteProcess, reply: socket.socket, log: int, deadline: float) -> list[OsProcess]:
     reply.settimeout(_rest(deadline))
     try:
         said = reply.recv(_MESSAGE)
@@ -219,6 +219,8 @@ def _await_running(reply: socket.socket, log: int, deadline: float) -> list[OsPr
             hint="give it longer: start_timeout=",
             details={"words": _words(log)},
         ) from None
+    if not said and (failure := zygote.failure()) is not None:
+        raise failure
     answer: dict[str, Any] = json.loads(said) if said else {"failed": "it ended at once"}
     if "failed" in answer:
         words = _words(log)

@@ -20,9 +20,10 @@ import time
 import traceback
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from sandcell_container.engines import entrance, launcher, namespaces
+from sandcell_container.engines.bytecode import compile_folder
 from sandcell_container.engines.egress import ProxySide, become_proxy
 from sandcell_container.engines.launch import GUEST_DESCRIPTORS, Launch
 from sandcell_container.engines.tunnel import become_tunnel
@@ -36,6 +37,14 @@ __all__ = ["main"]
 _MOST_DESCRIPTORS = 253  # SCM_MAX_FD
 _REQUEST = 4096
 _LAST_WORDS = 1.0  # seconds that a guest has left when its sandbox ended
+
+
+class _Unborn(NamedTuple):
+    """A launch whose launcher runs already, and whose guest is forked once what guests need is imported."""
+
+    launch: Launch
+    side: entrance.GuestSide
+    launcher: int
 
 
 @dataclass(slots=True)
@@ -62,16 +71,46 @@ class _Zygote:
         self._control = control
         self._host = host
         self._pairs: dict[str, _Pair] = {}
+        self._unborn: list[_Unborn] = []
+        self._is_prepared = False
         self._released = False
         self._pid = os.getpid()
         self._wakeup_in, self._wakeup_out = socket.socketpair()
         for end in (self._wakeup_in, self._wakeup_out):
             end.settimeout(0)
 
-    def run(self) -> None:
-        """Serve until the host program has gone, or, once released, until no sandbox is left; then end all children."""
+    def run(self, preload: Sequence[str]) -> None:
+        """Import `preload`, then serve until the host program has gone, or, once released, until no sandbox is left; at last,
+        however it comes to that, end all children."""
         signal.signal(signal.SIGCHLD, _note)
         signal.set_wakeup_fd(self._wakeup_in.fileno(), warn_on_full_buffer=False)
+        try:
+            if self._prepare(preload):
+                self._serve_host()
+        finally:
+            self._end_all()
+
+    def _prepare(self, preload: Sequence[str]) -> bool:
+        """Import what guests need, once for all of them. What is asked for in between is begun: a launcher needs none of it,
+        and comes up meanwhile. Returns False when the host program has gone."""
+        asked = select.poll()
+        asked.register(self._control, select.POLLIN)
+        for name in preload:
+            if asked.poll(0) and not (self._take_request() or self._released):
+                return False
+            importlib.import_module(name)
+        threads = os.listdir("/proc/self/task")
+        if len(threads) != 1:
+            raise RuntimeError(
+                f"an import has started {len(threads) - 1} threads, none can enter a sandbox then"
+            )
+        gc.collect()
+        gc.freeze()  # so that children do not copy every page that holds an object
+        self._is_prepared = True
+        self._bear()
+        return True
+
+    def _serve_host(self) -> None:
         poll = select.poll()
         watched = [self._control.fileno(), self._wakeup_out.fileno()]
         for descriptor in [*watched, *([] if self._host is None else [self._host])]:
@@ -88,7 +127,6 @@ class _Zygote:
                 if not self._released:
                     break
                 poll.unregister(self._control.fileno())
-        self._end_all()
 
     def _take_request(self) -> bool:
         """Do what the host program asks; returns False when it has closed its end."""
@@ -103,8 +141,7 @@ class _Zygote:
             case "launch":
                 self._launch(descriptors)
             case "end":
-                if (pair := self._pairs.get(message["id"])) is not None:
-                    _kill(pair.pids)
+                self._end(message["id"])
             case "release":
                 self._released = True
             case other:
@@ -120,38 +157,58 @@ class _Zygote:
         pair = self._pairs[launch.boot.sandbox_id] = _Pair(None, None, side.reply, side.memo)
         try:
             pair.launcher = bubblewrap = _fork(lambda: self._become(launch, launchers, side))
-            self._fork_guest(launch, pair, side, bubblewrap, [plan, *launchers])
-        except OSError as failed:  # no more processes: one sandbox does not start, the others stay
-            os.write(side.log, f"sandcell: fork: {failed.strerror}\n".encode())
-            self._forget_pair(launch.boot.sandbox_id, pair)
-        kept = {side.reply, side.memo}
-        for descriptor in (*launchers, plan, *(each for each in side if each not in kept)):
+        except OSError as failed:
+            self._give_up(launch, side, failed)
+        else:
+            self._unborn.append(_Unborn(launch, side, bubblewrap))
+        for descriptor in (*launchers, plan):
             os.close(descriptor)
+        if self._is_prepared:
+            self._bear()
+
+    def _end(self, sandbox_id: str) -> None:
+        """Kill both processes of a sandbox; one that is not born yet never will be."""
+        for one in [each for each in self._unborn if each.launch.boot.sandbox_id == sandbox_id]:
+            self._unborn.remove(one)
+            _close_given(one.side)
+        if (pair := self._pairs.get(sandbox_id)) is not None:
+            _kill(pair.pids)
+
+    def _bear(self) -> None:
+        """Fork the guests of launches whose launchers run."""
+        while self._unborn:
+            one = self._unborn.pop(0)
+            try:
+                self._fork_guest(one, self._pairs[one.launch.boot.sandbox_id])
+            except OSError as failed:
+                self._give_up(one.launch, one.side, failed)
+            else:
+                _close_given(one.side)
+
+    def _give_up(self, launch: Launch, side: entrance.GuestSide, failed: OSError) -> None:
+        """There are no more processes: one sandbox does not start, the others stay."""
+        os.write(side.log, f"sandcell: fork: {failed.strerror}\n".encode())
+        sandbox_id = launch.boot.sandbox_id
+        self._forget_pair(sandbox_id, self._pairs[sandbox_id])
+        _close_given(side)
 
     def _become(self, launch: Launch, descriptors: Sequence[int], side: entrance.GuestSide) -> NoReturn:
         """Go on as the launcher: all other descriptors are closed on the way."""
         _forget_signals()
         launcher.become(launch.program, descriptors, log=side.log, parent=self._pid)
 
-    def _fork_guest(
-        self,
-        launch: Launch,
-        pair: _Pair,
-        side: entrance.GuestSide,
-        bubblewrap: int,
-        descriptors: Sequence[int],
-    ) -> None:
+    def _fork_guest(self, one: _Unborn, pair: _Pair) -> None:
         """Fork the guest, and before it the proxy or the tunnel where there is to be one, with a pair of sockets between both."""
-        way: int | None = None
         with ExitStack() as held:
-            if launch.filtered or launch.tunnel is not None:
+            ways: tuple[int, int] | None = None
+            if one.launch.filtered or one.launch.tunnel is not None:
                 ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 held.enter_context(ours)
                 held.enter_context(theirs)
-                proxy = ProxySide(theirs.fileno(), side.policy, side.log)
-                pair.proxy = _fork(lambda: self._be_way(proxy, launch))
-                way, descriptors = ours.fileno(), [*descriptors, theirs.fileno()]
-            pair.guest = _fork(lambda: self._serve(launch, side, bubblewrap, descriptors, way))
+                proxy = ProxySide(theirs.fileno(), one.side.policy, one.side.log)
+                pair.proxy = _fork(lambda: self._be_way(proxy, one.launch))
+                ways = ours.fileno(), theirs.fileno()
+            pair.guest = _fork(lambda: self._serve(one, ways))
 
     def _be_way(self, side: ProxySide, launch: Launch) -> NoReturn:
         """Go on as proxy or tunnel: all other descriptors are closed on the way."""
@@ -161,23 +218,23 @@ class _Zygote:
             become_tunnel(side, launch.tunnel, identity=identity, parent=self._pid)
         become_proxy(side, identity=identity, parent=self._pid)
 
-    def _serve(
-        self,
-        launch: Launch,
-        side: entrance.GuestSide,
-        bubblewrap: int,
-        descriptors: Sequence[int],
-        way: int | None,
-    ) -> NoReturn:
-        """Go on as the guest, without what belongs to the zygote, to other sandboxes or to the launcher."""
+    def _serve(self, one: _Unborn, ways: tuple[int, int] | None) -> NoReturn:
+        """Go on as the guest, without what belongs to the zygote or to other sandboxes. `ways` is its end of the pair with the
+        proxy, and the other one."""
         _forget_signals()
         for held in (self._control, self._wakeup_in, self._wakeup_out):
             held.close()
-        others = [pair for pair in self._pairs.values() if pair.reply != side.reply]
-        held_for_others = [each for pair in others for each in (pair.reply, pair.memo)]
-        for descriptor in (*descriptors, *held_for_others, *([] if self._host is None else [self._host])):
+        others = [pair for pair in self._pairs.values() if pair.reply != one.side.reply]
+        unwanted = [each for pair in others for each in (pair.reply, pair.memo)]
+        for descriptor in (*unwanted, *([] if self._host is None else [self._host])):
             os.close(descriptor)
-        entrance.serve(launch, side, launcher=bubblewrap, parent=self._pid, way=way)
+        for other in self._unborn:
+            _close_given(other.side)
+        way = None
+        if ways is not None:
+            way, theirs = ways
+            os.close(theirs)
+        entrance.serve(one.launch, one.side, launcher=one.launcher, parent=self._pid, way=way)
 
     def _forget_pair(self, sandbox_id: str, pair: _Pair) -> None:
         """Forget a pair, which tells the host program; a launcher that is left ends as a stranger does."""
@@ -274,22 +331,19 @@ def _note(_number: int, _frame: object) -> None:
     """Exist: without a Python handler the wakeup descriptor stays silent."""
 
 
-def _prepare(options: dict[str, Any]) -> None:
-    """Import what guests need, once for all of them."""
-    for name in options["preload"]:
-        importlib.import_module(name)
-    threads = os.listdir("/proc/self/task")
-    if len(threads) != 1:
-        raise RuntimeError(f"an import has started {len(threads) - 1} threads, none can enter a sandbox then")
-    gc.collect()
-    gc.freeze()  # so that children do not copy every page that holds an object
+def _close_given(side: entrance.GuestSide) -> None:
+    """Close what was given for a guest, but what a pair keeps."""
+    for descriptor in side:
+        if descriptor not in (side.reply, side.memo):
+            os.close(descriptor)
 
 
 def main() -> None:
     """Be a zygote: argv[1] is the control socket's descriptor, argv[2] options as JSON.
 
-    Options: `host`, a pidfd of the host program or None for a detached one; `preload`, modules to import. Says
-    {"ready": true} or {"failed": words} before anything else.
+    Options: `host`, a pidfd of the host program or None for a detached one; `preload`, modules to import; `runtime`, a folder
+    whose modules are to be there as bytecode. Requests are taken from the first. {"failed": words} on the control socket says
+    that an import failed, and that this is the end.
     """
     options = json.loads(sys.argv[2])
     if options["host"] is None and os.fork():
@@ -299,9 +353,7 @@ def main() -> None:
     namespaces.adopt_orphans()
     os.umask(0o022)
     try:
-        _prepare(options)
+        compile_folder(options["runtime"])
+        _Zygote(control, options["host"]).run(options["preload"])
     except Exception:  # noqa: BLE001 -- whatever a module does when it is imported: the host program has to hear of it
         control.send(json.dumps({"failed": traceback.format_exc()[-3000:]}).encode())
-        return
-    control.send(b'{"ready": true}')
-    _Zygote(control, options["host"]).run()

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from sandcell_container.errors import ErrorCode, error
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from sandcell_container.engines.launch import Launch
+    from sandcell_container.errors import SandcellError
     from sandcell_container.spec import GuestCommand
 
 __all__ = ["ZygoteProcess", "import_path", "memory_file"]
@@ -36,23 +37,21 @@ class ZygoteProcess:
     """One running zygote. Thread-safe. Give it back with `close()`, which ends all that it has forked."""
 
     def __init__(self, guest: GuestCommand, *, tie: Literal["host", "sandbox"], timeout: float) -> None:
-        """Start it and wait until it has imported what the guest needs, `timeout` seconds at most.
+        """Start it. It can be asked at once, and begins with what it can while it still imports what guests need.
 
-        Tied to "host" it ends with this program; tied to "sandbox", once released, with the one sandbox that it made.
-
-        Raises:
-            Unavailable (START_FAILED, START_TIMEOUT): an import failed, or took too long.
+        Tied to "host" it ends with this program; tied to "sandbox", once released, with the one sandbox that it made; such a
+        one is waited for until it has forked itself off, `timeout` seconds at most.
         """
         self._pid = os.getpid()
         self._lock = threading.Lock()
+        self._failure: str | None = None
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._words = os.fdopen(os.memfd_create("zygote"), "rb")
         with theirs:
             self._process = _start(guest, theirs.fileno(), tie=tie, words=self._words.fileno())
         try:
             if tie == "sandbox":
-                self._process.wait(timeout)  # it has forked itself off
-            self._await_ready(timeout)
+                self._process.wait(timeout)
         except BaseException:
             self.close()
             raise
@@ -60,7 +59,24 @@ class ZygoteProcess:
     @property
     def usable(self) -> bool:
         """Whether it can still be asked: it lives, and this process is the one that started it and no fork of that."""
-        return self._pid == os.getpid() and self._process.poll() is None
+        return self._pid == os.getpid() and self._failure is None and self._process.poll() is None
+
+    def failure(self) -> SandcellError | None:
+        """Return why it could not go on, None where it has said nothing of the kind. Who waits for an answer and sees the end
+        of that asks here.
+
+        The error: Unavailable (START_FAILED), what its imports or its loop died of in `details["words"]`.
+        """
+        with self._lock:
+            self._failure = self._failure or self._read_failure()
+        if self._failure is None:
+            return None
+        last = self._failure.strip().rpartition("\n")[2]
+        return error(
+            ErrorCode.START_FAILED,
+            f"the process that sandboxes are forked from did not start: {last}",
+            details={"words": self._failure},
+        )
 
     def launch(self, launch: Launch, descriptors: Sequence[int]) -> None:
         """Ask for one sandbox; `descriptors` are those of GUEST_DESCRIPTORS but the plan, then the launcher's.
@@ -97,23 +113,14 @@ class ZygoteProcess:
                 self._process.kill()
                 self._process.wait()
 
-    def _await_ready(self, timeout: float) -> None:
-        self._control.settimeout(timeout)
+    def _read_failure(self) -> str | None:
         try:
-            said = self._control.recv(_MESSAGE)
-        except TimeoutError:
-            raise error(
-                ErrorCode.START_TIMEOUT, f"the guest's modules were not imported within {timeout} s"
-            ) from None
-        answer: dict[str, Any] = json.loads(said) if said else {"failed": self._last_words()}
-        if "failed" in answer:
-            last = answer["failed"].strip().rpartition("\n")[2]
-            raise error(
-                ErrorCode.START_FAILED,
-                f"the process that sandboxes are forked from did not start: {last}",
-                details={"words": answer["failed"]},
-            )
-        self._control.settimeout(None)
+            said = self._control.recv(_MESSAGE, socket.MSG_DONTWAIT)
+        except ConnectionResetError:  # it ended with requests unread, which is told once, before what it said
+            return self._read_failure()
+        except OSError:  # nothing is there to be read, or it was closed here
+            return None
+        return str(json.loads(said)["failed"]) if said else None
 
     def _send(self, message: dict[str, str], descriptors: Iterable[int] = ()) -> None:
         text = json.dumps(message).encode()
@@ -123,7 +130,7 @@ class ZygoteProcess:
             with self._lock:
                 self._control.sendmsg([text], ancillary, socket.MSG_NOSIGNAL)
         except OSError as failed:
-            raise error(
+            raise self.failure() or error(
                 ErrorCode.START_FAILED,
                 "the process that sandboxes are forked from has ended",
                 details={"words": self._last_words()},
@@ -146,6 +153,7 @@ def _start(
     options = {
         "host": host,
         "preload": [*guest.preload, guest.module],
+        "runtime": guest.runtime_dir,
         "path": import_path(),
     }
     try:
