@@ -87,6 +87,7 @@ class Config:
     kernel_start_timeout: float = 60.0
     inspect_timeout: float = 1.0  # complete and inspect, empty after
     fork_linger: float = 300.0  # after the last start of a kernel; 0: each kernel is a start of its own
+    fork_start: str = "asked"  # when the fork server is: with the first kernel, or "ahead", with the sandbox
     # What a fork server imports in advance: names separated by blanks, or "none". The inline backend itself needs a kernel.
     preload: str = (
         "stack_data pygments.formatters.terminal256 "

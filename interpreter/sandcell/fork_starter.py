@@ -204,6 +204,20 @@ class ForkStarter:
         finally:
             self._rest()  # a task may have come to its end before it heard of its cancellation
 
+    def start_soon(self) -> None:
+        """Start a server before anybody asks for a kernel."""
+        self._preparing = self._tasks.create_task(self._begin())
+
+    async def _begin(self) -> None:
+        try:
+            await self._servers.get()
+        except ForkFailed as problem:
+            log.info("no fork server was started ahead: %s", problem)
+        finally:
+            self._preparing = None
+            if not self._closed:
+                self._put_off_rest()
+
     @property
     def warnings(self) -> tuple[str, ...]:
         """What a user should know of how kernels are started."""

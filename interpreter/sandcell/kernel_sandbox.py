@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 from sandcell.client.aio.sandbox import AsyncSandbox
 from sandcell.client.host import the_host
+from sandcell_container.engines.hosted import HostedEngine
 from sandcell_container.errors import NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from sandcell_container.engines.zygote_process import ZygoteProcess
     from sandcell_container.spec import OnRelease, SandboxSpec
 
-__all__ = ["name_for", "notebook_options", "open_own", "put_aside", "remove_own"]
+__all__ = ["hand_over", "name_for", "notebook_options", "open_own", "put_aside", "remove_own"]
 
 _LARGEST_NOTEBOOK = 64 * 2**20
 
@@ -38,6 +40,18 @@ async def open_own(name: str | None, options: Mapping[str, Any]) -> AsyncSandbox
     sandbox = await AsyncSandbox.create(**cast("Any", {**options, "name": name, "reuse": name is not None}))
     await _set_release(sandbox, "remove")  # whatever becomes of this process
     return sandbox
+
+
+async def hand_over(zygote: ZygoteProcess, engine: str) -> None:
+    """Give a zygote that was started ahead to the engine of this name; one that has no use for it ends it.
+
+    Errors: those of `Host.engine`; then it is left as it is.
+    """
+    opened = (await asyncio.to_thread(the_host().engine, engine)).engine
+    if isinstance(opened, HostedEngine):
+        opened.adopt(zygote)
+    else:
+        await asyncio.to_thread(zygote.close)
 
 
 async def put_aside(sandbox: AsyncSandbox) -> None:

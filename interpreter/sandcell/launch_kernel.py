@@ -1,302 +1,54 @@
-"""The kernel process on the host: `python -m sandcell.launch_kernel -f CONNECTION_FILE`, started by Jupyter.
+"""The program of a kernel on the host: `python -m sandcell.launch_kernel -f CONNECTION_FILE`, started by Jupyter.
 
-It terminates the front end's sockets and holds the sandbox; what a cell does is decided by its front in the guest.
-With SANDCELL_SANDBOX it attaches to a sandbox that somebody else made, and leaves that as it is. A sandbox of its own is
-put aside for the process that follows a restart, and else removed.
+Before a cell runs, two processes import for as long as a plain kernel does: this one, and the one that guests are forked from. So
+that one is started here, before anything heavy is imported, and both import at the same time.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import logging
+import json
 import os
-import signal
 import sys
-from contextlib import ExitStack, asynccontextmanager
-from functools import partial
-from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from sandcell.api import CreateFront, FrontInfo
-from sandcell.client.aio.sandbox import AsyncSandbox
-from sandcell.client.aio.transport import AsyncTransport
-from sandcell.client.host import the_host
-from sandcell.client.protocol import Request, path_of
-from sandcell.client.records import Found, find_record
-from sandcell.config import PRELOAD_NONE, Config
-from sandcell.failure import failure_of
-from sandcell.front_link import FrontLink
-from sandcell.guest_socket import GuestAddress
-from sandcell.kernel_options import check_options, merge_options, read_options
-from sandcell.kernel_sandbox import name_for, notebook_options, open_own, put_aside, remove_own
-from sandcell_container.errors import SandcellError, Unavailable
-from sandcell_container.ids import new_id
-from sandcell_kernel.answers import Problem
-from sandcell_kernel.outer import OuterKernel, Stop, Up, Wake
-from sandcell_kernel.remedies import missing_file_remedy
-from sandcell_kernel.requests import flag_field
-from sandcell_kernel.sockets import OuterSockets, read_connection_file
+from sandcell.guest import PRELOAD, runtime_dir
+from sandcell_container.engines.zygote_process import ZygoteProcess
+from sandcell_container.errors import SandcellError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, MutableMapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from sandcell.kernel_options import KernelOptions
-    from sandcell_container.engine import Record
-    from sandcell_kernel.channels import Connection
-    from sandcell_kernel.outer import OuterAction
-    from sandcell_kernel.wire import Channel, Message
+__all__ = ["main", "needs_zygote", "start_zygote"]
 
-__all__ = ["KernelProcess", "import_nothing_ahead", "main"]
-
-log = logging.getLogger("sandcell.launch_kernel")  # run as a program, its name is __main__
-
-_DOWN_S = 2.0  # from a guest's last answer to the end of its sandbox: what it ends has a grace
-_RESTS = Problem(
-    name="SANDBOX_GONE",
-    value="the sandbox was stopped",
-    lines=("run a cell: it is started again, with its files and without variables",),
-)
-_STOP_S = 1.8  # jupyter_client sends SIGTERM after 2.5 s of a shutdown_request
+_START_S = 60.0
 
 
-class KernelProcess:
-    """One kernel process, from its connection to its end."""
+def needs_zygote(spec: str, environ: Mapping[str, str]) -> bool:
+    """Tell whether the sandbox will be forked on this machine, as far as that can be told at once. Pure but for a look whether
+    containers are an option.
 
-    def __init__(self, connection: Connection, config: Config, wishes: Callable[[], KernelOptions]) -> None:
-        self._config = config
-        self._wishes = wishes
-        self._own_name = name_for(connection.key)
-        self._restarts = False
-        self._sandbox_name = ""
-        self._front_id = new_id("frt")
-        self._machine = OuterKernel(session=self._front_id, version=version("sandcell"), remedy=self._remedy)
-        self._loop = asyncio.get_running_loop()
-        self._sockets = OuterSockets(
-            connection, session=self._front_id, loop=self._loop, on_message=self._receive
-        )
-        self._link: FrontLink | None = None
-        self._stopped: asyncio.Future[Stop | None] = self._loop.create_future()
-        self._woken = asyncio.Event()
-
-    async def run(self) -> None:
-        """Serve until the front end or a signal asks for the end, or the parent dies.
-
-        The sockets are there at once: the heartbeat answers and requests wait while the sandbox starts.
-
-        Raises:
-            Unavailable (START_FAILED): the sockets' addresses cannot be had.
-        """
-        async with self._sockets, asyncio.TaskGroup() as tasks:
-            with self._signals():
-                front = tasks.create_task(self._keep_front())
-                stop = await self._stopped
-                self._restarts = stop is not None and flag_field(stop.request, "restart", default=False)
-                front.cancel()
-                await asyncio.wait({front}, timeout=_STOP_S)
-                if stop is not None:
-                    self._act(self._machine.answer_stop(stop))
-
-    def stop(self) -> None:
-        """End the process, as if nobody had asked for an answer."""
-        if not self._stopped.done():
-            self._stopped.set_result(None)
-
-    def _remedy(self, error: Message) -> str:
-        return missing_file_remedy(error, self._sandbox_name, is_here=os.path.exists)
-
-    def _receive(self, channel: Channel, message: Message) -> None:
-        self._act(self._machine.receive(channel, message))
-
-    def _act(self, actions: list[OuterAction]) -> None:
-        for action in actions:
-            match action:
-                case Up(channel, message):
-                    if self._link is not None:
-                        self._link.send(channel, message)
-                case Wake():
-                    self._woken.set()
-                case Stop():
-                    if not self._stopped.done():
-                        self._stopped.set_result(action)
-                case _:
-                    self._sockets.send(*action)
-
-    def _interrupt(self) -> None:
-        self._act(self._machine.interrupt())
-
-    async def _keep_front(self) -> None:
+    `spec` is what the kernelspec asks for; a notebook may ask for neither an engine nor another sandbox. What is wrong with
+    options is for others to say.
+    """
+    wished = dict[str, Any]()
+    for options in (spec, environ.get("SANDCELL_KERNEL_OPTIONS") or "{}"):
         try:
-            wishes = self._wishes()
-            async with self._open_sandbox(wishes) as sandbox:
-                while True:
-                    await self._serve_start(sandbox, wishes)
-                    self._woken.clear()
-                    await self._woken.wait()
-                    await self._wake(sandbox)
-        except Exception as problem:
-            failure = failure_of(problem)
-            log.warning("no sandbox code=%s: %s", failure.code, failure, exc_info=_unless_ours(problem))
-            self._act(self._machine.give_up(Problem.of(failure)))
-
-    @asynccontextmanager
-    async def _open_sandbox(self, wishes: KernelOptions) -> AsyncGenerator[AsyncSandbox]:
-        """Yield the sandbox that is wished for, which then stays as it is, or one of our own."""
-        if wishes.sandbox is not None:
-            async with await AsyncSandbox.connect(wishes.sandbox) as attached:
-                log.info("attached sandbox=%s", attached.name)
-                yield attached
-            return
-        sandbox = await open_own(self._own_name, wishes.create)
-        log.info("made sandbox=%s", sandbox.name)
-        try:
-            yield sandbox
-        finally:
-            await (put_aside(sandbox) if self._restarts else remove_own(sandbox))
-
-    async def _serve_start(self, sandbox: AsyncSandbox, wishes: KernelOptions) -> None:
-        """Serve until this start of the sandbox has ended, and can be followed by another one. Raises what else ends it."""
-        record = await _record_of(sandbox)
-        self._sandbox_name = sandbox.name
-        try:
-            await self._serve_front(record, wishes)
-        except SandcellError as problem:
-            if not await _can_start(sandbox, record.starts):
-                raise
-            log.info("the sandbox rests sandbox=%s code=%s", sandbox.name, problem.code)
-            self._act(self._machine.rest(_RESTS))
-
-    async def _wake(self, sandbox: AsyncSandbox) -> None:
-        """Start the sandbox for a cell; one that does not start, but is there, is tried again at the next."""
-        while True:
-            try:
-                return await sandbox.start()
-            except Unavailable as problem:
-                self._woken.clear()
-                self._act(self._machine.rest(Problem.of(problem)))
-            await self._woken.wait()
-
-    async def _serve_front(self, record: Record, wishes: KernelOptions) -> None:
-        async with _open_front(record, self._front_id, self._config, wishes):
-            self._link = FrontLink(
-                GuestAddress(record.address, record.token, self._config.connect_timeout),
-                self._front_id,
-                max_message=self._config.max_message,
-                on_open=lambda: self._act(self._machine.connect()),
-                on_message=lambda channel, message: self._act(self._machine.hear(channel, message)),
-                on_gap=lambda entries: self._act(self._machine.lose(entries)),
-                on_close=self._machine.disconnect,
-            )
-            await self._link.run()
-
-    def _signals(self) -> ExitStack:
-        """Take signals and the parent's death until the block ends."""
-        with ExitStack() as held:
-            for number, act in ((signal.SIGINT, self._interrupt), (signal.SIGTERM, self.stop)):
-                self._loop.add_signal_handler(number, act)
-                held.callback(self._loop.remove_signal_handler, number)
-            _watch_parent(held, self._loop, self.stop)
-            return held.pop_all()
+            wished |= json.loads(options)
+        except (TypeError, ValueError):
+            return False
+    if environ.get("SANDCELL_SANDBOX") or wished.get("sandbox") is not None:
+        return False
+    engine = environ.get("SANDCELL_ENGINE", "auto")
+    engine = wished.get("engine", "auto") if engine == "auto" else engine
+    return engine == "local" or (engine == "auto" and find_spec("docker") is None)
 
 
-def _watch_parent(held: ExitStack, loop: asyncio.AbstractEventLoop, on_death: Callable[[], None]) -> None:
-    """Call `on_death` when the process that Jupyter names as our parent ends; it may end without a word."""
-    parent = int(os.environ.get("JPY_PARENT_PID", "0") or 0)
-    if parent <= 1:
-        return
-    try:
-        handle = os.pidfd_open(parent)
-    except ProcessLookupError:
-        loop.call_soon(on_death)
-        return
-    held.callback(os.close, handle)
-    loop.add_reader(handle, on_death)
-    held.callback(loop.remove_reader, handle)
-
-
-async def _record_of(sandbox: AsyncSandbox) -> Record:
-    """Ask its own engine alone: to open the others, which may be daemons, takes longer than all else here."""
-    engine = (await asyncio.to_thread(the_host().engine, sandbox.engine)).engine
-    found = [Found(engine, record) for record in await asyncio.to_thread(engine.list)]
-    return find_record(found, sandbox.id).record
-
-
-async def _can_start(sandbox: AsyncSandbox, starts: int) -> bool:
-    """Whether the start number `starts` of a sandbox has ended, and its files are there for another one."""
-    engine = (await asyncio.to_thread(the_host().engine, sandbox.engine)).engine
-    await asyncio.to_thread(partial(engine.await_end, sandbox.id, timeout=_DOWN_S))
-    found = await asyncio.to_thread(engine.find, sandbox.id)
-    return found is not None and (found.status in {"stopped", "creating"} or found.starts > starts)
-
-
-@asynccontextmanager
-async def _open_front(
-    record: Record, front_id: str, config: Config, wishes: KernelOptions
-) -> AsyncGenerator[FrontInfo]:
-    """Yield a front of this process, which is deleted at the end; its context stays."""
-    transport = AsyncTransport(
-        record.address,
-        record.token,
-        connect_timeout=config.connect_timeout,
-        reply_timeout=config.reply_timeout,
-    )
-    body = msgspec.json.encode(CreateFront(id=front_id, context=wishes.context, language=wishes.language))
-    try:
-        yield await transport.call(Request(method="POST", path=path_of("fronts"), body=body), FrontInfo)
-    finally:
-        if wishes.sandbox is not None:  # a sandbox of our own takes it along
-            await _delete_front(transport, front_id)
-        transport.close()
-
-
-async def _delete_front(transport: AsyncTransport, front_id: str) -> None:
-    try:
-        await transport.fetch(Request(method="DELETE", path=path_of("fronts", front_id)))
-    except SandcellError as problem:
-        log.debug("front=%s was not deleted: %s", front_id, problem)  # most often its guest is gone
-
-
-def _unless_ours(problem: Exception) -> Exception | None:
-    return None if isinstance(problem, SandcellError) else problem
-
-
-def _read_config() -> Config:
-    try:
-        return Config.from_environ()
-    except SandcellError as problem:
-        # Making the sandbox fails for the same reason, and then every cell says so: a user sees no log.
-        log.error("the settings cannot be used: %s", problem)
-        return Config()
-
-
-def _wishes_of(spec: str, config: Config) -> KernelOptions:
-    """Return what kernelspec, environment and notebook wish, in rising order. Raises what is wrong with them."""
-    of_spec = read_options(spec, source="the kernelspec")
-    of_environ = read_options(config.kernel_options or "{}", source="SANDCELL_KERNEL_OPTIONS")
-    named = {
-        "engine": config.engine,
-        "image": config.image,
-        "sandbox": config.sandbox,
-        "context": config.context,
-    }
-    of_environ |= {name: value for name, value in named.items() if value not in {None, "auto"}}
-    of_notebook = notebook_options(os.environ.get("JPY_SESSION_NAME", ""))
-    check_options(of_spec)
-    check_options(of_environ)
-    check_options(of_notebook, of_notebook=True)
-    return merge_options(of_spec, of_environ, of_notebook, folder=os.getcwd())
-
-
-async def _run(connection: Connection, config: Config, spec: str) -> None:
-    await KernelProcess(connection, config, partial(_wishes_of, spec, config)).run()
-
-
-def import_nothing_ahead(environ: MutableMapping[str, str]) -> None:
-    """Most notebooks have one interpreter: what is imported ahead for others would only slow its first cells down."""
-    environ.setdefault("SANDCELL_PRELOAD", PRELOAD_NONE)
+def start_zygote() -> ZygoteProcess:
+    """Start the process that guests are forked from, and wait for nothing. It ends with this one, whatever way that ends."""
+    return ZygoteProcess(PRELOAD, runtime=runtime_dir(), tie="host", timeout=_START_S)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -304,15 +56,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m sandcell.launch_kernel", description=__doc__)
     parser.add_argument("-f", dest="connection_file", type=Path, required=True, help="made by Jupyter")
     parser.add_argument("--options", default="{}", help="JSON: what the kernelspec asks of the sandbox")
-    import_nothing_ahead(os.environ)
-    config = _read_config()
-    logging.basicConfig(level=config.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     given = parser.parse_args(arguments)
-    path: Path = given.connection_file
+    zygote = start_zygote() if needs_zygote(given.options, os.environ) else None
+    from sandcell.kernel_process import serve  # most of this program: from here on two processes import
+
     try:
-        asyncio.run(_run(read_connection_file(path), config, given.options))
+        serve(given.connection_file, given.options, zygote)
     except (OSError, SandcellError) as problem:
         sys.exit(f"{parser.prog}: {problem}")
+    finally:
+        if zygote is not None:
+            zygote.close()
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandcell import launch_kernel
+from sandcell import kernel_process
 from sandcell.config import Config, settings_of
 
 
@@ -18,5 +18,5 @@ def test_an_empty_variable_is_no_setting() -> None:
 def test_the_guest_of_a_notebook_imports_ahead_what_is_asked_and_else_nothing(
     environ: dict[str, str], heeded: tuple[str, ...]
 ) -> None:
-    launch_kernel.import_nothing_ahead(environ)
+    kernel_process.set_defaults(environ)
     assert Config.from_settings(settings_of(environ)).preloaded == heeded

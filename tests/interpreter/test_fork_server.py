@@ -520,6 +520,33 @@ async def test_what_is_not_used_is_given_back(place: Place) -> None:
         assert house.plain.starts == 0
 
 
+async def test_a_server_that_was_started_ahead_makes_the_first_kernel(place: Place) -> None:
+    async with a_house(place) as house:
+        house.starter.start_soon()
+        await house.starter.prepared()
+        server, idle = house.starter.kept
+        assert server
+        assert idle is None, "it is like nothing that was asked for yet"
+        assert await house.value("1") == 1
+        assert house.starter.kept[0] == server
+        assert house.plain.starts == 0
+
+
+async def test_a_server_that_was_started_ahead_for_nothing_is_given_back(place: Place) -> None:
+    async with a_house(place, linger=0.2) as house:
+        house.starter.start_soon()
+        await house.starter.prepared()
+        server, _ = house.starter.kept
+        await house.command(f"while kill -0 {server}; do :; done 2> /dev/null")
+        assert await house.value("1") == 1
+
+
+async def test_a_house_is_left_while_its_server_starts(place: Place) -> None:
+    async with a_house(place) as house:
+        house.starter.start_soon()
+    assert house.starter.kept == (None, None)
+
+
 async def test_what_is_made_ready_too_late_is_given_back_too(place: Place) -> None:
     """The time is over while a child is still being made: that is not to be there for ever."""
     async with a_house(place, linger=0.0) as house:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from sandcell_container.engines.hosted_copy import Inside
     from sandcell_container.engines.sandbox_host import Blueprint
     from sandcell_container.engines.settings import EngineSettings
+    from sandcell_container.engines.zygote_process import ZygoteProcess
     from sandcell_container.os_process import OsProcess
     from sandcell_container.registry import Entry
     from sandcell_container.spec import Network, SandboxSpec
@@ -158,6 +159,10 @@ class HostedEngine(PartialEngine):
     @abstractmethod
     def _workdir_of(self, entry: Entry) -> str:
         """Return its working directory, by the name that it has inside."""
+
+    def adopt(self, zygote: ZygoteProcess) -> None:
+        """See `SandboxHost.adopt`."""
+        self._host.adopt(zygote)
 
     def close(self) -> None:
         self._host.close()

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from sandcell_container.engines.launch import Launch
 from sandcell_container.engines.zygote_process import ZygoteProcess, memory_file
@@ -76,6 +76,14 @@ class SandboxHost:
         self._uids = uids
         self._lock = threading.Lock()
         self._zygote: ZygoteProcess | None = None
+
+    def adopt(self, zygote: ZygoteProcess) -> None:
+        """Use and own a zygote, tied to "host", that was started before this object was there."""
+        with self._lock:
+            if self._zygote is None:
+                self._zygote = zygote
+                return
+        zygote.close()
 
     def create(self, spec: SandboxSpec) -> Record:
         """Make the sandbox of `spec`.
@@ -147,6 +155,8 @@ class SandboxHost:
             return record
         except BaseException as failed:
             claim.abandon()
+            with self._lock:
+                self._drop_useless_zygote()
             if isinstance(failed, OSError):
                 raise _unprepared(spec, failed) from failed
             raise
@@ -154,16 +164,23 @@ class SandboxHost:
             claim.close()
 
     def _zygote_of_its_own(self, deadline: float) -> ZygoteProcess:
-        return ZygoteProcess(self._guest, tie="sandbox", timeout=_rest(deadline))
+        return self._new_zygote("sandbox", deadline)
 
     def _zygote_of_ours(self, deadline: float) -> ZygoteProcess:
         with self._lock:
-            if self._zygote is not None and not self._zygote.usable:
-                self._zygote.close()
-                self._zygote = None
+            self._drop_useless_zygote()
             if self._zygote is None:
-                self._zygote = ZygoteProcess(self._guest, tie="host", timeout=_rest(deadline))
+                self._zygote = self._new_zygote("host", deadline)
             return self._zygote
+
+    def _drop_useless_zygote(self) -> None:
+        if self._zygote is not None and not self._zygote.usable:
+            self._zygote.close()
+            self._zygote = None
+
+    def _new_zygote(self, tie: Literal["host", "sandbox"], deadline: float) -> ZygoteProcess:
+        modules = [*self._guest.preload, self._guest.module]
+        return ZygoteProcess(modules, runtime=self._guest.runtime_dir, tie=tie, timeout=_rest(deadline))
 
 
 def _unprepared(spec: SandboxSpec, failed: OSError) -> SandcellError:

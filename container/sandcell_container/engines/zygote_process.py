@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Literal
 from sandcell_container.errors import ErrorCode, error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from sandcell_container.engines.launch import Launch
     from sandcell_container.errors import SandcellError
-    from sandcell_container.spec import GuestCommand
 
 __all__ = ["ZygoteProcess", "import_path", "memory_file"]
 
@@ -36,8 +35,11 @@ _END_TIMEOUT = 10.0  # seconds; everything in it is killed, so only a stuck kern
 class ZygoteProcess:
     """One running zygote. Thread-safe. Give it back with `close()`, which ends all that it has forked."""
 
-    def __init__(self, guest: GuestCommand, *, tie: Literal["host", "sandbox"], timeout: float) -> None:
-        """Start it. It can be asked at once, and begins with what it can while it still imports what guests need.
+    def __init__(
+        self, modules: Sequence[str], *, runtime: str, tie: Literal["host", "sandbox"], timeout: float
+    ) -> None:
+        """Start it. It can be asked at once, and begins with what it can while it still imports `modules`, what guests need.
+        `runtime` is the folder of what runs in interpreters, see `compile_folder`.
 
         Tied to "host" it ends with this program; tied to "sandbox", once released, with the one sandbox that it made; such a
         one is waited for until it has forked itself off, `timeout` seconds at most.
@@ -48,13 +50,19 @@ class ZygoteProcess:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._words = os.fdopen(os.memfd_create("zygote"), "rb")
         with theirs:
-            self._process = _start(guest, theirs.fileno(), tie=tie, words=self._words.fileno())
+            options = {"preload": list(modules), "runtime": runtime, "path": import_path()}
+            self._process = _start(options, theirs.fileno(), tie=tie, words=self._words.fileno())
         try:
             if tie == "sandbox":
                 self._process.wait(timeout)
         except BaseException:
             self.close()
             raise
+
+    @property
+    def pid(self) -> int:
+        """That of what was started; one that is tied to a sandbox has another one afterwards."""
+        return self._process.pid
 
     @property
     def usable(self) -> bool:
@@ -145,20 +153,14 @@ class ZygoteProcess:
 
 
 def _start(
-    guest: GuestCommand, control: int, *, tie: Literal["host", "sandbox"], words: int
+    options: Mapping[str, object], control: int, *, tie: Literal["host", "sandbox"], words: int
 ) -> subprocess.Popen[bytes]:
     """Start the program with a pidfd of this one: the control socket's end alone is not enough, because a child
     that this program has forked may hold it open."""
     host = os.pidfd_open(os.getpid()) if tie == "host" else None
-    options = {
-        "host": host,
-        "preload": [*guest.preload, guest.module],
-        "runtime": guest.runtime_dir,
-        "path": import_path(),
-    }
     try:
         return subprocess.Popen(
-            [sys.executable, "-I", "-c", _PROGRAM, str(control), json.dumps(options)],
+            [sys.executable, "-I", "-c", _PROGRAM, str(control), json.dumps({**options, "host": host})],
             env=_ENVIRONMENT,
             cwd="/",
             stdin=subprocess.DEVNULL,

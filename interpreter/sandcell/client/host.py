@@ -8,7 +8,6 @@ process that every guest is forked from), and sandboxes are made from any thread
 from __future__ import annotations
 
 import atexit
-import importlib.util
 import os
 import threading
 import time
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from sandcell.client.records import Found, find_record
 from sandcell.config import Config, settings_of
-from sandcell.guest import PRELOAD
+from sandcell.guest import MODULE, PRELOAD, runtime_dir
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.spec import GuestCommand
 
@@ -236,11 +235,7 @@ def _check_choice(name: str, given: str, choices: tuple[str, ...]) -> None:
 
 def guest_command() -> GuestCommand:
     """Return how an engine starts our guest."""
-    found = importlib.util.find_spec("sandcell_runtime")
-    places = list(found.submodule_search_locations or ()) if found else []
-    return GuestCommand(
-        module="sandcell.guest.main", function="serve", runtime_dir=places[0], preload=tuple(PRELOAD)
-    )
+    return GuestCommand(module=MODULE, function="serve", runtime_dir=runtime_dir(), preload=PRELOAD)
 
 
 class Creation:

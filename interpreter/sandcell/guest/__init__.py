@@ -5,4 +5,16 @@ nothing more can be imported. The last one imports all others: they stand for th
 is begun between two of them.
 """
 
-PRELOAD = ("asyncio", "tornado.web", "sandcell.context", "sandcell.guest.app", "sandcell.guest.main")
+from importlib.util import find_spec
+
+__all__ = ["MODULE", "PRELOAD", "runtime_dir"]
+
+MODULE = "sandcell.guest.main"
+PRELOAD = ("asyncio", "tornado.web", "sandcell.context", "sandcell.guest.app", MODULE)
+
+
+def runtime_dir() -> str:
+    """Return the folder of `sandcell_runtime`, which runs in the user's interpreter."""
+    found = find_spec("sandcell_runtime")
+    places = list(found.submodule_search_locations or ()) if found else []
+    return places[0]

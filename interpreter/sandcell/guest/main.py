@@ -292,9 +292,12 @@ async def _make_starter(
         return plain
     plan = ServerPlan.of(boot, spawner_program.__file__)
     preload = config.preloaded if _has_room(boot, _ROOM_TO_PRELOAD) else ()
-    return await held.enter_async_context(
+    starter = await held.enter_async_context(
         ForkStarter(spawner, plan, plain, preload=preload, linger=config.fork_linger)
     )
+    if config.fork_start == "ahead":
+        starter.start_soon()
+    return starter
 
 
 def _make_speakers(boot: GuestBoot, spawner: Spawner, files: Files, sessions: Sessions) -> Speakers:
