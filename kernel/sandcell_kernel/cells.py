@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sandcell_container.errors import SandcellError
 from sandcell_container.ids import check_id
 from sandcell_kernel.magics import Magic, Option, Verb, describe_magic, magic_named, usage_of
+from sandcell_kernel.words import split_words
 
 __all__ = [
     "Cell",
@@ -27,7 +27,6 @@ __all__ = [
 ]
 
 _DEFAULT_SESSION = "shell"
-_BLANK = "\r\n \t"
 _HELP = re.compile(r"(\?{0,2})(%{1,2}\w+)\s*(\?{0,2})")
 
 
@@ -128,7 +127,7 @@ def read_cell(code: str) -> Cell:
     where nothing but such lines stands in the cell. Everything else is for the front's own context, and magics that are
     not ours are IPython's.
     """
-    body = code.lstrip(_BLANK)
+    body = code.lstrip()
     if not body.startswith(("%", "?")):
         return PythonCell()
     first, newline, rest = body.partition("\n")
@@ -174,14 +173,12 @@ def _read_cell_magic(magic: Magic, first: str, rest: str, offset: int) -> Cell:
 
 def _read_lines(body: str) -> list[LineOrder]:
     orders = list[LineOrder]()
-    for line in filter(None, map(str.strip, body.splitlines())):
-        words = _split(line)
-        magic = magic_named(words[0])
-        if magic is None or magic.is_of_cells:
-            if not line.startswith("#"):
-                raise _Wrong(f"{orders[0].magic} needs a cell of its own, without {line[:40]!r}")
-            continue
-        orders.append(_read_order(magic, words[1:]))
+    for line in filter(None, map(str.strip, body.split("\n"))):
+        magic = magic_named(line.split(maxsplit=1)[0])
+        if magic is not None and not magic.is_of_cells:
+            orders.append(_read_order(magic, _split(line)[1:]))
+        elif not line.startswith("#"):
+            raise _Wrong(f"{orders[0].magic} needs a cell of its own, without {line[:40]!r}")
     return orders
 
 
@@ -202,7 +199,7 @@ def _read_order(magic: Magic, words: list[str]) -> LineOrder:
 
 def _split(line: str) -> list[str]:
     try:
-        return shlex.split(line, comments=False)
+        return split_words(line)
     except ValueError as problem:
         raise _Wrong(f"{line[:80]!r} cannot be read: {problem}") from None
 

@@ -104,6 +104,11 @@ class Front:
             route(self, channel, message)
         return self._take()
 
+    def refuse(self, channel: Channel, message: Message, problem: Problem) -> list[Action]:
+        """Answer a message that could not be taken, so that nobody waits for it."""
+        self._out.refuse(channel, message, problem)
+        return self._take()
+
     def _serve_subshell(self, channel: Channel, message: Message) -> None:
         if message.msg_type == "execute_request" and not _is_for_kernel(message):
             self._out.refuse(channel, message, Problem(name="UNSUPPORTED", value=_SUBSHELL_CELL))

@@ -4,7 +4,7 @@ import asyncio
 import json
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import pytest
 
@@ -254,6 +254,22 @@ async def test_a_kernel_that_sends_nonsense_is_survived(world: World, front: Fro
     front.hear("iopub", Message(b"nonsense", asked.header), None)
     kernel_ends(world, asked)
     assert await Reader(front).until("iopub:status:idle")
+
+
+async def test_a_cell_that_we_fail_over_is_told_so(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_code: str) -> NoReturn:
+        raise LookupError
+
+    with monkeypatch.context() as broken:
+        broken.setattr("sandcell_kernel.requests.read_cell", fail)
+        front.receive("shell", request("execute_request", code="1"))
+    told = await Reader(front).until("iopub:status:idle")
+    assert told == [
+        "iopub:status:busy",
+        "iopub:error:INTERNAL",
+        "shell:execute_reply:error",
+        "iopub:status:idle",
+    ]
 
 
 async def test_a_shell_cell_runs_in_its_session(world: World, front: Front) -> None:

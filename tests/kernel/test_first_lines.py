@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sandcell_kernel.cells import (
     Cell,
@@ -122,3 +124,21 @@ def test_a_first_line_that_cannot_be_followed_says_why(code: str) -> None:
     cell = read_cell(code)
     assert isinstance(cell, WrongCell)
     assert cell.problem
+
+
+@pytest.mark.parametrize("blank", ["\u00a0", "\u2003", "\u3000", "\u2028", "\x0b", "\x85", "\t"])
+def test_a_blank_of_any_kind_parts_the_words_of_our_lines(blank: str) -> None:
+    info, build = LineOrder("%sandbox", "info"), "build"
+    assert read_cell(f"{blank}%sandbox{blank}info{blank}") == LineCell((info,))
+    assert read_cell(f"%sandbox info\n%sandbox{blank}info") == LineCell((info, info))
+    assert read_cell(f"%%shell{blank}{build}{blank}\nls") == ShellCell(build, "ls")
+    assert read_cell(f"%%shell{blank}echo a\nls") == WrongCell("'a' is too much: %%shell [SESSION]")
+
+
+OUR_NAMES = st.sampled_from([each.name for each in MAGICS])
+REST_OF_CELLS = st.text(alphabet=st.characters() | st.sampled_from(" \t\n\r\u00a0\u2028'\"\\=-#%?"))
+
+
+@given(OUR_NAMES, REST_OF_CELLS)
+def test_every_cell_can_be_read(name: str, rest: str) -> None:
+    read_cell(f"{name}{rest}")

@@ -138,8 +138,15 @@ class Front:
         )
 
     def receive(self, channel: Channel, message: Message) -> None:
-        """Take a message of the front end. Raises BadMessage where it is none."""
-        self._act(self._machine.receive(channel, message))
+        """Take a message of the front end; a cell that we fail over is told so. Raises BadMessage where it is no message."""
+        try:
+            actions = self._machine.receive(channel, message)
+        except BadMessage:
+            raise
+        except Exception as problem:
+            log.exception("a message could not be taken front=%s", self.id)
+            actions = self._machine.refuse(channel, message, Problem.of(failure_of(problem)))
+        self._act(actions)
 
     def hear(self, channel: Channel, message: Message, context_id: str | None) -> None:
         """Take a message of a context's kernel (None: the front's own) for a request of this front."""
