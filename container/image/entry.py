@@ -24,17 +24,26 @@ _SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 38, 22, 2
 _BACKLOG = 128
 _RELAYED = "relayed"  # there, the guest is reached through the daemon
+_WAY = "way.sock"  # where the proxy waits for its listening socket
+_WAY_INSIDE = (
+    "/var/lib/sandcell/way.sock"  # where it is given to who comes for it, when the proxy cannot be reached
+)
+_WORD_S = 10.0
+_MESSAGE = 4096
+_PROXY = ("127.0.0.1", 3128)
 _SOCKET_INSIDE = "/var/lib/sandcell/guest.sock"
 _NAMES = {"mnt": "mount"}  # what others call it than the system
 
 
 class HostFiles(NamedTuple):
-    """Descriptors of what the host's folder gives and gets. `is_inside`: the socket is not there, but the guest's own."""
+    """Descriptors of what the host's folder gives and gets. `way` is the guest's connection to its proxy, where it has one.
+    `is_inside`: the socket is not there, but the guest's own."""
 
     boot: int
     listener: int
     log: int
     memo: int
+    way: int | None
     is_inside: bool
 
 
@@ -70,19 +79,25 @@ def open_host_files(folder: str) -> HostFiles:
     try:
         os.fchdir(handle)
         log, memo = _append_to("guest.log"), _append_to("memo")
-        boot, listener = _copy_of("boot.json"), _listen_there("guest.sock")
+        boot = _copy_of("boot.json")
+        proxied = _listen_for_proxy() if _facts(boot)["network"] != "none" else None
+        sockets = _open_there(proxied)
     finally:
         os.seteuid(0)
         os.chdir("/")
         os.close(handle)
-    is_inside = listener is None
-    return HostFiles(boot, _listen_inside() if listener is None else listener, log, memo, is_inside)
+    is_inside = sockets is None
+    listener, way = sockets or _open_inside(proxied)
+    if proxied is not None:
+        proxied.close()
+    return HostFiles(boot, listener, log, memo, way, is_inside)
 
 
 def complete_boot(files: HostFiles) -> None:
-    """Have the guest told what is known only here: what is really isolated, and where its memo is."""
-    facts = json.loads(os.pread(files.boot, os.fstat(files.boot).st_size, 0))
-    facts |= {"isolation": probe_isolation(facts["isolation"]), "memo_fd": files.memo}
+    """Have the guest told what is known only here: what is really isolated, and where its memo and its proxy are."""
+    facts = _facts(files.boot)
+    isolation = probe_isolation(facts["isolation"])
+    facts |= {"isolation": isolation, "memo_fd": files.memo, "way_fd": files.way}
     _fill(files.boot, json.dumps(facts).encode())
 
 
@@ -111,7 +126,8 @@ def become_guest(files: HostFiles, spawner_fd: int) -> NoReturn:
     """Turn into the guest, in an environment that user code can neither write nor read."""
     guest = pwd.getpwnam("guest")
     _become(guest)
-    for fd in (files.boot, files.listener, files.memo, spawner_fd):
+    given = (files.boot, files.listener, files.memo, spawner_fd)
+    for fd in (*given, *([] if files.way is None else [files.way])):
         os.set_inheritable(fd, True)
     environment = {"PATH": _SYSTEM_PATH, "LANG": "C.UTF-8", "HOME": guest.pw_dir, "TMPDIR": guest.pw_dir}
     options = [f"--boot-fd={files.boot}", f"--listen-fd={files.listener}", f"--spawner-fd={spawner_fd}"]
@@ -164,35 +180,87 @@ def _copy_of(name: str) -> int:
     return copy
 
 
+def _facts(boot: int) -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads(os.pread(boot, os.fstat(boot).st_size, 0))
+    return facts
+
+
+def _listen_for_proxy() -> socket.socket:
+    """Make the listening socket of the proxy, which is outside. Nobody else can have the port, as nothing of the user's runs yet."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.bind(_PROXY)
+    listener.listen(_BACKLOG)
+    return listener
+
+
 def _fill(file: int, text: bytes) -> None:
     os.ftruncate(file, 0)
     os.pwrite(file, text, 0)
     os.lseek(file, 0, os.SEEK_SET)
 
 
-def _listen_there(name: str) -> int | None:
-    """Listen in the host's folder; None where that cannot be, or is of no use, as in a folder of another kernel's."""
+def _open_there(proxied: socket.socket | None) -> tuple[int, int | None] | None:
+    """Listen in the host's folder, and give `proxied` to the proxy that waits there; returns both descriptors. None where
+    that cannot be, or is of no use, as in a folder of another kernel's."""
     if os.path.lexists(_RELAYED):
         return None
     try:
-        return _listen_on(name)
+        way = None if proxied is None else _hand_over(proxied)
+        return _listen_on("guest.sock"), way
     except OSError:
         return None
 
 
-def _listen_inside() -> int:
-    """Listen where the guest alone can go."""
-    os.setegid(pwd.getpwnam("guest").pw_gid)
-    os.seteuid(pwd.getpwnam("guest").pw_uid)
+def _hand_over(proxied: socket.socket) -> int:
+    way = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    way.connect(_WAY)
+    socket.send_fds(way, [b"listener"], [proxied.fileno()])
+    return way.detach()
+
+
+def _open_inside(proxied: socket.socket | None) -> tuple[int, int | None]:
+    """Do the same where the guest alone can go: who may run a program in there as the guest comes for it."""
+    guest = pwd.getpwnam("guest")
+    os.setegid(guest.pw_gid)
+    os.seteuid(guest.pw_uid)
     try:
-        return _listen_on(_SOCKET_INSIDE)
+        listener = _listen_on(_SOCKET_INSIDE)
+        entrance = None if proxied is None else _listen_on(_WAY_INSIDE, socket.SOCK_SEQPACKET)
     finally:
         os.seteuid(0)
         os.setegid(0)
+    if proxied is None or entrance is None:
+        return listener, None
+    guest_end, porter_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if os.fork() == 0:
+        guest_end.close()
+        os.close(listener)
+        _be_porter(socket.socket(fileno=entrance), proxied, porter_end)
+    os.close(entrance)
+    porter_end.close()
+    return listener, guest_end.detach()
 
 
-def _listen_on(name: str) -> int:
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+def _be_porter(entrance: socket.socket, proxied: socket.socket, guest: socket.socket) -> NoReturn:
+    """Serve programs of the guest's for the container's life: who says "listener" is given the proxy's, and every other word
+    is for the guest."""
+    _become(pwd.getpwnam("guest"))
+    while True:
+        visitor, _ = entrance.accept()
+        with visitor:
+            visitor.settimeout(_WORD_S)
+            try:
+                word = visitor.recv(_MESSAGE)
+                if word == b"listener":
+                    socket.send_fds(visitor, [word], [proxied.fileno()])
+                elif word:
+                    guest.send(word, socket.MSG_DONTWAIT)
+            except OSError:
+                pass  # it has gone, or the guest does not listen: nobody else is to suffer from it
+
+
+def _listen_on(name: str, kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
+    listener = socket.socket(socket.AF_UNIX, kind)
     if os.path.lexists(name):  # of the container's last start
         os.unlink(name)
     old = os.umask(0o177)

@@ -47,9 +47,11 @@ def is_listening(path: str) -> bool:
     return True
 
 
-def listen_at(path: str, *, backlog: int = 128) -> socket.socket:
+def listen_at(
+    path: str, *, backlog: int = 128, kind: socket.SocketKind = socket.SOCK_STREAM
+) -> socket.socket:
     """Return a unix socket that listens at `path`, for its owner alone whatever the umask is."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener = socket.socket(socket.AF_UNIX, kind)
     try:
         with connect_address(path) as address:
             listener.bind(address)

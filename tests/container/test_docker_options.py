@@ -56,25 +56,17 @@ def test_swap_counts_as_memory() -> None:
     assert found["cpu_quota"] / found["cpu_period"] == 0.5
 
 
-def test_what_is_mounted_and_published_is_so_as_said() -> None:
-    fields = {
-        "network": "open",
-        "mounts": (Mount("/a", "/in"), Mount("/b", "/out", read_only=False)),
-        "publish": (PublishedPort(80, 8080), PublishedPort(81, 0), PublishedPort(82, 82, "0.0.0.0")),
-        "dns": ("192.0.2.1",),
-    }
-    found = host(**fields)
+def test_what_is_mounted_is_so_as_said() -> None:
+    found = host(mounts=(Mount("/a", "/in"), Mount("/b", "/out", read_only=False)))
     assert [(each["Source"], each["ReadOnly"]) for each in found["mounts"][1:]] == [
         ("/a", True),
         ("/b", False),
     ]
-    assert found["port_bindings"] == {
-        "80/tcp": ("127.0.0.1", 8080),
-        "81/tcp": ("127.0.0.1", None),
-        "82/tcp": ("0.0.0.0", 82),
-    }
-    assert found["dns"] == ["192.0.2.1"]
-    assert container_options(replace(SPEC, **fields), FOLDER)["ports"] == [80, 81, 82]  # type: ignore[arg-type]  # fields of a spec
+
+
+@pytest.mark.parametrize("network", ["none", ("a.org",)])
+def test_a_container_is_in_no_network(network: Any) -> None:
+    assert host(network=network)["network_mode"] == "none"
 
 
 @pytest.mark.parametrize(
@@ -112,6 +104,8 @@ def test_limits_without_control_groups_are_told() -> None:
     [
         ({"publish": (PublishedPort(80, 80),)}, "docker", ErrorCode.INVALID_ARGUMENT),
         ({"dns": ("192.0.2.1",)}, "docker", ErrorCode.INVALID_ARGUMENT),
+        ({"network": "open"}, "docker", ErrorCode.UNSUPPORTED),
+        ({"network": ("open", "10.0.0.1")}, "podman", ErrorCode.UNSUPPORTED),
         ({"runtime": "kata"}, "docker", ErrorCode.UNSUPPORTED),
         ({"runtime": "runsc"}, "podman", ErrorCode.UNSUPPORTED),
     ],
@@ -125,7 +119,7 @@ def test_what_a_daemon_would_ignore_is_refused(fields: dict[str, Any], engine: s
 
 @pytest.mark.parametrize(
     "fields",
-    [{"publish": (PublishedPort(80, 80),), "network": "open"}, {"runtime": "runsc"}, {"runtime": "runc"}],
+    [{"network": ("a.org",)}, {"runtime": "runsc"}, {"runtime": "runc"}],
 )
 def test_what_can_be_had_is_not_refused(fields: dict[str, Any]) -> None:
     check_spec(replace(SPEC, **fields), ALL, "docker")
@@ -146,7 +140,10 @@ def test_what_can_be_had_is_not_refused(fields: dict[str, Any]) -> None:
         ({}, {"idle_timeout": 5.0, "env": {"A": "b"}}, Change.START),
         ({}, {"env": {"A": "b"}, "hostname": "x"}, Change.ANEW),
         ({}, {"mounts": (Mount("/a", "/in"),)}, Change.ANEW),
-        ({}, {"network": "open"}, Change.ANEW),
+        ({"network": ("a.org",)}, {"network": ("b.org",)}, Change.HOSTS),
+        ({"network": ("a.org",)}, {"network": ("b.org",), "env": {"A": "b"}}, Change.START),
+        ({"network": ("a.org",)}, {"network": ("b.org",), "hostname": "x"}, Change.ANEW),
+        ({"network": ("a.org",)}, {"network": "none"}, Change.START),
     ],
 )  # fmt: skip
 def test_a_change_costs_no_more_than_it_has_to(

@@ -55,8 +55,8 @@ class _Site(http.server.BaseHTTPRequestHandler):
         """Stay silent."""
 
 
-def main(folder: Path, targets: list[str]) -> None:
-    """Make the world, with its files in `folder`, and have a sandbox fetch each of `targets`."""
+def main(engine: str, folder: Path, targets: list[str]) -> None:
+    """Make the world, with its files in `folder`, and have a sandbox of `engine` fetch each of `targets`."""
     hosts = folder / "hosts"
     hosts.write_text("".join(f"{address} {names}\n" for address, names in _NAMES.items()))
     subprocess.run(["mount", "--bind", str(hosts), "/etc/hosts"], check=True)
@@ -68,10 +68,10 @@ def main(folder: Path, targets: list[str]) -> None:
         drop_privileges()  # bubblewrap wants none but root's
     for server in servers:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-    with Sandbox.create(engine="local", network=_NETWORK) as box:
+    with Sandbox.create(engine=engine, network=_NETWORK) as box:
         done = box.exec(["python3", "-c", _FETCH, *targets], timeout=50)
         print(done.stdout or json.dumps({"failed": done.stderr}))  # noqa: T201 -- what it is for
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:])
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3:])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+from tests.e2e.network_site import serve_site
 
 from sandcell.cli.check import GuestRunner
 from sandcell.client.host import engine_settings, guest_command, the_host
@@ -27,6 +28,20 @@ pytestmark = pytest.mark.docker
 
 DEADLINE = 30.0
 CHECKED = {"runs-programs", "tells-of-an-end", "finds-no-way-to-its-guest"}
+FETCH_MANY = """
+import concurrent.futures, urllib.request
+def fetch(_):
+    return urllib.request.urlopen("http://{site}/", timeout=40).read().decode()
+with concurrent.futures.ThreadPoolExecutor(3) as pool:
+    print(set(pool.map(fetch, range(3))))
+"""
+REFUSED = """
+import urllib.request, urllib.error
+try:
+    urllib.request.urlopen("http://other.test/", timeout=40)
+except urllib.error.HTTPError as problem:
+    print(problem.read().decode())
+"""
 MAKER = """
 import sys
 from sandcell import Sandbox
@@ -51,10 +66,10 @@ def subject(place: Place, tmp_path: Path) -> Iterator[Subject]:
         yield made
 
 
-def relays_of(sandbox_id: str) -> list[psutil.Process]:
+def relays_of(sandbox_id: str, module: str = "docker_relay") -> list[psutil.Process]:
     """Return the processes that listen for the guest of a sandbox."""
     lines = ((each, " ".join(each.info["cmdline"] or ())) for each in psutil.process_iter(["cmdline"]))
-    return [each for each, line in lines if "docker_relay" in line and sandbox_id in line]
+    return [each for each, line in lines if module in line and sandbox_id in line]
 
 
 def assert_gone(relays: list[psutil.Process]) -> None:
@@ -76,6 +91,20 @@ def test_it_ends_with_its_container_and_another_one_follows_it(subject: Subject)
         assert subject.engine.start(box.id).starts == 1  # it runs: only the way to it is gone
         assert box.output("echo", "on") == "on"
         (second,) = relays_of(box.id)
+    assert_gone([second])
+
+
+def test_the_hosts_of_a_list_are_reached_through_the_daemon(subject: Subject) -> None:
+    with serve_site() as site, subject.sandbox(network=(site,)) as box:
+        assert box.python(FETCH_MANY.format(site=site)) == f"{{'/ of {site}'}}"
+        assert "HOST_NOT_ALLOWED" in box.python(REFUSED)
+        (first,) = relays_of(box.id, "docker_carrier")
+        first.kill()
+        assert_gone([first])
+        subject.engine.start(box.id)  # it runs: only its way out is gone
+        (second,) = relays_of(box.id, "docker_carrier")
+        subject.engine.update(box.id, lambda spec: replace(spec, network=("other.test",)))
+        assert "UNREACHABLE" in box.python(REFUSED)
     assert_gone([second])
 
 

@@ -1,97 +1,49 @@
-"""What a sandbox of the engine local reaches: nothing, or the hosts of a list; never anything by another way."""
+"""What a sandbox reaches, on each engine: nothing, or the hosts of a list; never anything by another way."""
 
 from __future__ import annotations
 
-import http.server
 import json
 import os
-import select
-import signal
 import subprocess
 import sys
-import threading
-from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.e2e.conftest import GuestProcess
+from tests.e2e.network_site import FETCH, HERE, TUNNEL, run, serve_folder, serve_site
 from tests.e2e.wheels import write_wheel
-
-from sandcell import Sandbox
-from sandcell.cli.verbs import main
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-_HERE = "127.0.0.2"  # of this machine's loopback; what the sandbox's own NO_PROXY has not
+    from tests.e2e.conftest import EnginePlace
 
-
-class _Site(http.server.BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        said = f"{self.path} of {self.headers['Host']}".encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(said)))
-        self.end_headers()
-        self.wfile.write(said)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Stay silent."""
+    from sandcell import Sandbox
 
 
 @pytest.fixture(scope="module")
 def site() -> Generator[str]:
     """A server of the host; yields its HOST:PORT."""
-    with http.server.ThreadingHTTPServer((_HERE, 0), _Site) as server:
-        serving = threading.Thread(target=server.serve_forever)
-        serving.start()
-        yield f"{_HERE}:{server.server_port}"
-        server.shutdown()
-        serving.join()
+    with serve_site() as host:
+        yield host
 
 
 @pytest.fixture(scope="module")
-def sandbox(site: str) -> Generator[Sandbox]:
+def sandbox(any_place: EnginePlace, site: str) -> Generator[Sandbox]:
     """A sandbox that may reach `site`, and a name that never resolves."""
-    with Sandbox.create(engine="local", network=[site, "no-such-name.invalid"]) as made:
+    with any_place.create(network=[site, "no-such-name.invalid"]) as made:
         yield made
 
 
-_FETCH = """
-import sys, urllib.request
-try:
-    print(urllib.request.urlopen(sys.argv[1], timeout=20).read().decode())
-except OSError as problem:
-    print(getattr(problem, "read", lambda: str(problem).encode())().decode())
-"""
-
-_TUNNEL = """
-import http.client, sys
-host, _, port = sys.argv[1].partition(":")
-line = http.client.HTTPConnection("127.0.0.1", 3128, timeout=20)
-line.set_tunnel(host, int(port))
-try:
-    line.request("GET", "/tunnel", headers={"Host": "x"})
-    print(line.getresponse().read().decode())
-except OSError as problem:
-    print(problem)
-"""
-
-
-def run(sandbox: Sandbox, program: str, argument: str) -> str:
-    return sandbox.exec(["python3", "-c", program, argument], timeout=60).stdout.strip()
-
-
 def test_a_listed_host_is_reached_by_the_usual_variables(sandbox: Sandbox, site: str) -> None:
-    assert run(sandbox, _FETCH, f"http://{site}/page") == f"/page of {site}"
-    assert run(sandbox, _TUNNEL, site) == "/tunnel of x"
+    assert run(sandbox, FETCH, f"http://{site}/page") == f"/page of {site}"
+    assert run(sandbox, TUNNEL, site) == "/tunnel of x"
     read = f"import urllib.request; urllib.request.urlopen('http://{site}/c', timeout=20).read().decode()"
     assert sandbox.run_code(read).value == f"/c of {site}"
 
 
 def test_another_host_is_refused_by_name_with_the_way_to_allow_it(sandbox: Sandbox) -> None:
-    for said in (run(sandbox, _FETCH, "http://other.test/"), run(sandbox, _TUNNEL, "other.test:443")):
+    for said in (run(sandbox, FETCH, "http://other.test/"), run(sandbox, TUNNEL, "other.test:443")):
         assert "HOST_NOT_ALLOWED" in said
         assert "other.test" in said
         assert 'update(network=[..., "other.test"])' in said.replace("\\", "")
@@ -127,99 +79,30 @@ def test_the_port_of_the_proxy_cannot_be_taken(sandbox: Sandbox) -> None:
 
 
 def test_what_was_refused_is_an_event(sandbox: Sandbox) -> None:
-    assert "HOST_NOT_ALLOWED" in run(sandbox, _FETCH, "http://for-the-log.test/")
+    assert "HOST_NOT_ALLOWED" in run(sandbox, FETCH, "http://for-the-log.test/")
     told = (event.reason or "" for event in sandbox.events() if event.status == "refused")
     assert next(reason for reason in told if "for-the-log.test" in reason)
 
 
 def test_a_listed_name_that_does_not_resolve_is_no_refusal(sandbox: Sandbox) -> None:
-    assert "UNREACHABLE" in run(sandbox, _FETCH, "http://no-such-name.invalid/")
+    assert "UNREACHABLE" in run(sandbox, FETCH, "http://no-such-name.invalid/")
 
 
-def test_a_living_sandbox_changes_its_network_and_keeps_its_files(site: str) -> None:
-    with Sandbox.create(engine="local") as box:
+def test_a_living_sandbox_changes_its_network_and_keeps_its_files(any_place: EnginePlace, site: str) -> None:
+    with any_place.create(network=["other.test"]) as box:
         box.files.write("note", "kept")
-        assert (box.info().network, box.exec("echo $http_proxy").stdout) == ("none", "\n")
-        assert box.update(network=["other.test"]).restarted
-        assert "HOST_NOT_ALLOWED" in run(box, _FETCH, f"http://{site}/")
+        assert "HOST_NOT_ALLOWED" in run(box, FETCH, f"http://{site}/")
         box.run_code("x = 1")
         assert not box.update(network=[site]).restarted
         assert list(box.info().network) == [site]
-        assert run(box, _FETCH, f"http://{site}/") == f"/ of {site}"
+        assert run(box, FETCH, f"http://{site}/") == f"/ of {site}"
         assert box.run_code("x").value == 1
-        box.restart()
-        assert run(box, _FETCH, f"http://{site}/") == f"/ of {site}"
         assert box.update(network="none").restarted
         assert (box.info().network, box.files.read("note")) == ("none", "kept")
         assert box.exec("echo $http_proxy").stdout == "\n"
 
 
-def test_the_proxy_is_powerless_and_ends_with_its_sandbox(guest: GuestProcess, site: str) -> None:
-    zygote = int(_status(guest.pid)["PPid"])
-    before = _children(zygote)
-    with Sandbox.create(engine="local", network=[site]) as made:
-        assert run(made, _FETCH, f"http://{site}/") == f"/ of {site}"
-        own = GuestProcess(made)
-        (proxy,) = _children(zygote) - before - {own.launcher, own.pid}
-        status = _status(proxy)
-        assert status["CapEff"] == status["CapPrm"] == "0" * 16
-        if os.geteuid() == 0:
-            assert "0" not in status["Uid"].split()
-        handle = os.pidfd_open(proxy)
-    try:
-        assert select.select([handle], [], [], 20)[0]
-    finally:
-        os.close(handle)
-
-
-def test_without_its_proxy_a_sandbox_goes_on_and_reaches_nothing(guest: GuestProcess, site: str) -> None:
-    zygote = int(_status(guest.pid)["PPid"])
-    before = _children(zygote)
-    with Sandbox.create(engine="local", network=[site]) as made:
-        own = GuestProcess(made)
-        (proxy,) = _children(zygote) - before - {own.launcher, own.pid}
-        os.kill(proxy, signal.SIGKILL)
-        told = (event.reason or "" for event in made.events() if event.status == "refused")
-        assert "proxy of the sandbox has ended" in next(told)
-        assert "refused" in run(made, _FETCH, f"http://{site}/")
-        made.restart()
-        assert run(made, _FETCH, f"http://{site}/") == f"/ of {site}"
-
-
-def _children(pid: int) -> set[int]:
-    return {int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
-
-
-def _status(pid: int) -> dict[str, str]:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
-
-
-def test_the_command_takes_a_list(site: str, capfd: pytest.CaptureFixture[str]) -> None:
-    line = ["exec", "--engine", "local", "--network", f"other.test,{site}", "python3", "-c", _FETCH]
-    assert main([*line, f"http://{site}/cli"]) == 0
-    assert capfd.readouterr().out == f"/cli of {site}\n"
-
-
-class _Folder(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:
-        """Stay silent."""
-
-
-@contextmanager
-def serving(folder: Path) -> Generator[str]:
-    """Serve the files of `folder` on the host; yields HOST:PORT."""
-    with http.server.ThreadingHTTPServer((_HERE, 0), partial(_Folder, directory=folder)) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"{_HERE}:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-def test_pip_and_git_find_the_way(tmp_path: Path) -> None:
+def test_pip_and_git_find_the_way(sandbox: Sandbox, site: str, tmp_path: Path) -> None:
     index = tmp_path / "simple" / "lintel"
     index.mkdir(parents=True)
     write_wheel(index, "lintel")
@@ -228,12 +111,13 @@ def test_pip_and_git_find_the_way(tmp_path: Path) -> None:
         " && git clone -q --bare . ../repo.git && cd ../repo.git && git update-server-info"
     )
     subprocess.run(["sh", "-c", make], cwd=tmp_path, check=True, env={"PATH": os.environ["PATH"]})
-    with serving(tmp_path) as host, Sandbox.create(engine="local", network=[host]) as made:
-        source = f"--index-url http://{host}/simple --trusted-host {_HERE}"
-        done = made.exec(f"pip install --quiet --no-cache-dir {source} lintel", timeout=50)
+    with serve_folder(tmp_path) as host:
+        assert not sandbox.update(network=[site, host]).restarted
+        source = f"--index-url http://{host}/simple --trusted-host {HERE}"
+        done = sandbox.exec(f"pip install --quiet --no-cache-dir {source} lintel", timeout=50)
         assert done.exit_code == 0, done.stderr
-        assert made.run_code("import lintel; 1").value == 1
-        done = made.exec(f"git clone -q http://{host}/repo.git && git -C repo log --format=%s", timeout=50)
+        assert sandbox.run_code("import lintel; 1").value == 1
+        done = sandbox.exec(f"git clone -q http://{host}/repo.git && git -C repo log --format=%s", timeout=50)
         assert done.stdout == "first\n", done.stderr
 
 
@@ -266,9 +150,11 @@ _REFUSED = (
 )
 
 
-def test_names_lead_to_public_addresses_and_to_those_that_are_listed(tmp_path: Path) -> None:
+def test_names_lead_to_public_addresses_and_to_those_that_are_listed(
+    any_place: EnginePlace, tmp_path: Path
+) -> None:
     identity = [] if os.geteuid() == 0 else ["--map-current-user", "--keep-caps"]
-    program = [sys.executable, "-m", "tests.e2e.network_world", str(tmp_path)]
+    program = [sys.executable, "-m", "tests.e2e.network_world", any_place.name, str(tmp_path)]
     done = subprocess.run(
         ["unshare", *identity, "--net", "--mount", *program, *_ANSWERED, *_REFUSED],
         env={**os.environ, "SANDCELL_STATE_DIR": str(tmp_path / "state")},

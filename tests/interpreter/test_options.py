@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from msgspec import UNSET
 
-from sandcell.client.changes import Change
 from sandcell.client.container_options import engine_for, fit_engine
 from sandcell.client.options import (
     make_command,
@@ -191,24 +189,16 @@ def test_an_engine_without_containers_refuses_what_it_cannot_do(engine: str, opt
     assert problem.details["field"] in options
 
 
-@pytest.mark.parametrize("engine", ["docker", "podman"])
-@pytest.mark.parametrize("network", ["open", ["pypi.org"]])
-def test_containers_have_no_network_yet(engine: str, network: Any) -> None:
-    spec = spec_of(network=network)
-    for call in (
-        partial(fit_engine, spec, engine, None),
-        partial(Change, {"network": network}, engine=engine),
+def test_an_open_network_takes_the_engine_that_has_one() -> None:
+    assert engine_for(spec_of(network="open"), "auto", None) == "local"
+    assert engine_for(spec_of(network=["open", "10.0.0.1"]), "auto", None) == "local"
+    assert engine_for(spec_of(network="open"), "docker", None) == "docker"
+    for spec, image in (
+        (spec_of(network="open"), "debian"),
+        (spec_of(network=["a.org"]), None),
+        (spec_of(), None),
     ):
-        problem = refusal_of(call)
-        assert problem.code is ErrorCode.UNSUPPORTED
-        assert problem.details["field"] == "network"
-
-
-def test_a_list_of_hosts_takes_the_engine_that_has_them() -> None:
-    listed, alone = spec_of(network=["pypi.org"]), spec_of()
-    assert engine_for(listed, "auto", None) == "local"
-    assert engine_for(listed, "docker", None) == "docker"
-    assert engine_for(listed, "auto", "debian") == engine_for(alone, "auto", None) == "auto"
+        assert engine_for(spec, "auto", image) == "auto"
 
 
 def test_a_host_name_needs_a_sandbox_with_its_own() -> None:

@@ -22,6 +22,7 @@ from sandcell_container.end import End
 from sandcell_container.engine import Address, Deadlines, Probe, Pruned, Record, Updated
 from sandcell_container.engines.docker_address import Kind, Surroundings, addresses_of
 from sandcell_container.engines.docker_build import Workshop, build_image, image_for
+from sandcell_container.engines.docker_carrier import keep_carrier
 from sandcell_container.engines.docker_copy import copy_in, copy_out
 from sandcell_container.engines.docker_daemon import (
     RUNTIME_IMAGE,
@@ -47,6 +48,7 @@ from sandcell_container.engines.partial import PartialEngine
 from sandcell_container.errors import ErrorCode, SandcellError
 from sandcell_container.openings import find_source
 from sandcell_container.os_process import OsProcess, boot_id
+from sandcell_container.policy import add_policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -61,6 +63,7 @@ __all__ = ["DockerEngine"]
 
 _DEADLINES = Deadlines()
 _WAIT = 600.0  # seconds that one request waits for an end at most
+_LIVE = (Change.NOTHING, Change.HOSTS, Change.LIMITS)  # what takes no restart
 _USER = "user"  # who ends a sandbox by a call
 
 
@@ -329,6 +332,8 @@ def _start(life: Life, kept: Kept) -> Record:
         container.unpause()
     if container.status in ("running", "paused"):
         open_relay(container, life.folder)
+        if life.folder.is_relayed and kept.spec.network != "none":
+            keep_carrier(container, life.folder, kept.spec.network)
         return replace(kept.record, status="running", end=None)
     if not kept.keeps_files:  # it is dead, only nobody has looked yet
         life.bury(container)
@@ -355,8 +360,10 @@ def _update(life: Life, kept: Kept, spec: SandboxSpec) -> Updated:
     is_running = life.container().status == "running"
     if change is Change.LIMITS and (not is_running or not update_running(life.container(), spec.limits)):
         change = Change.ANEW
-    if change is Change.NOTHING or change is Change.LIMITS or (change is Change.START and not is_running):
+    if change in _LIVE or (change is Change.START and not is_running):
         life.folder.write(changed)
+        if change is Change.HOSTS:
+            add_policy(life.folder.path, spec.network)
         return Updated(warnings=changed.warnings)
     deadline = time.monotonic() + spec.start_timeout if is_running else None
     try:

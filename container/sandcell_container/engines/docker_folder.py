@@ -6,8 +6,12 @@
         guest.sock         the guest's, bound by the container
         guest.log          its last words
         memo               what it wants to be known after its end
+        network            the lists of hosts that it may reach, the last one counts, see `policy`
+        way.sock           where its proxy waits for it while it starts, see `docker_way`; where that listens, see `docker_carrier`
+        proxy.log          that one's words
         relayed            there, where its socket is not the guest's but a relay's, see `docker_relay`
         relay.log          that one's words
+        carrier.lock       held by its proxy then, see `docker_carrier`
     STATE/.ended/ID        how a sandbox ended that is no more, for ten minutes
 
 Whether a sandbox is there and runs, its container's labels and state tell; a folder that is neither locked nor a
@@ -178,6 +182,10 @@ class Folder:
     @property
     def socket(self) -> str:
         return str(self.path / "guest.sock")
+
+    @property
+    def way(self) -> str:
+        return str(self.path / "way.sock")
 
     @property
     def is_relayed(self) -> bool:

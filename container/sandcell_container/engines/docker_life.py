@@ -16,6 +16,7 @@ import requests.exceptions
 from sandcell_container.engine import Deadlines
 from sandcell_container.engines.docker_address import Kind
 from sandcell_container.engines.docker_boot import GUEST_USER, boot_of
+from sandcell_container.engines.docker_carrier import start_carrier
 from sandcell_container.engines.docker_create import create_container
 from sandcell_container.engines.docker_daemon import Facts
 from sandcell_container.engines.docker_end import read_end
@@ -30,6 +31,7 @@ from sandcell_container.engines.docker_options import (
     warnings_of,
 )
 from sandcell_container.engines.docker_start import start_container
+from sandcell_container.engines.docker_way import open_way
 from sandcell_container.errors import ErrorCode, SandcellError, error
 
 if TYPE_CHECKING:
@@ -118,7 +120,10 @@ class Life:
         self.folder.note_start(starts)
         container = self.container()
         try:
-            start_container(container, self.folder, deadline)
+            with open_way(self.folder, kept.spec.network, deadline):
+                start_container(container, self.folder, deadline)
+            if self.folder.is_relayed and kept.spec.network != "none":
+                start_carrier(container, self.folder, kept.spec.network)
         except BaseException:
             self._kill(container)
             raise

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from docker.types import LogConfig, Mount
 
 from sandcell_container.errors import ErrorCode, SandcellError, error
+from sandcell_container.network import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,19 +62,21 @@ def check_spec(spec: SandboxSpec, facts: Facts, engine: str) -> None:
     Raises:
         InvalidRequest (INVALID_ARGUMENT, UNSUPPORTED): what cannot be had with these facts.
     """
-    if spec.network == "none" and (spec.publish or spec.dns):
+    if spec.publish or spec.dns:
         field = "publish" if spec.publish else "dns"
         raise error(
             ErrorCode.INVALID_ARGUMENT,
-            f"{field} has no meaning in a sandbox without network",
-            hint=f"leave out {field}, or give it a network",
+            f"{field} has no meaning: a container is in no network",
+            hint="expose the port: sandbox.ports"
+            if spec.publish
+            else "leave out dns: names are asked of this machine",
             details={"field": field},
         )
-    if not isinstance(spec.network, str):
+    if kind_of(spec.network) == "open":
         raise error(
             ErrorCode.UNSUPPORTED,
-            f"the engine {engine} cannot let a sandbox reach some hosts alone",
-            hint='choose engine="local"',
+            f'the engine {engine} has no network "open": it would reach what is private, too',
+            hint='list what is to be reached: network=["pypi.org", "*.example.org"], or ["*"] for all public hosts',
             details={"field": "network"},
         )
     # Podman's Docker-compatible interface takes any name, and runs its default.
@@ -99,7 +102,6 @@ def container_options(spec: SandboxSpec, folder: Folder) -> dict[str, Any]:
         "hostname": spec.hostname,
         "labels": {ID: spec.id, STATE: str(folder.path.parent), NAME: spec.name},
         "command": [f"own={_OWNERS[place]}:{place}" for place in _tmpfs(spec) if place in _OWNERS],
-        "ports": [each.port for each in spec.publish],
         "use_config_proxy": False,  # the environment of user code is ours to say
     }
 
@@ -112,9 +114,7 @@ def host_options(spec: SandboxSpec, folder: Folder) -> dict[str, Any]:
     """
     options: dict[str, Any] = {
         "mounts": [Mount(MOUNT, str(folder.path), type="bind"), *_mounts(spec)],
-        "network_mode": "none" if spec.network == "none" else "bridge",
-        "port_bindings": {f"{each.port}/tcp": (each.host, each.host_port or None) for each in spec.publish},
-        "dns": list(spec.dns) or None,
+        "network_mode": "none",  # what it may reach it reaches by its proxy: see `docker_way`
         "ipc_mode": "private",
         "cap_drop": ["ALL"],
         "cap_add": sorted(_CAPABILITIES | (_CAPABILITIES_OF_READ_ONLY if spec.read_only else {})),

@@ -15,20 +15,20 @@ import struct
 import subprocess
 import sys
 import threading
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from sandcell_container.errors import ErrorCode, error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator, Sequence
 
     import docker
 
     from sandcell_container.engines.docker_folder import Folder
 
-__all__ = ["SOCKET", "main", "start_relay"]
+__all__ = ["SOCKET", "Daemon", "main", "read_program", "send_up", "start_relay"]
 
 SOCKET = "/var/lib/sandcell/guest.sock"
 """Where the guest listens inside then, for itself alone. Source: container/image/entry.py"""
@@ -103,10 +103,10 @@ def main() -> NoReturn:
     listener = _listen(path)
     if os.fork():
         os._exit(0)
-    relay = _Relay(url, version, container_id)
-    threading.Thread(target=relay.accept, args=(listener,), daemon=True).start()
+    daemon = Daemon(url, version, container_id)
+    threading.Thread(target=_Relay(daemon).accept, args=(listener,), daemon=True).start()
     try:
-        relay.await_end()
+        daemon.await_end()
     finally:
         os._exit(0)
 
@@ -121,19 +121,45 @@ def _listen(path: str) -> socket.socket:
     return listener
 
 
-class _Relay:
-    """The ways of one container. Threads, as the SDK blocks: two for each connection."""
+class Daemon:
+    """What the daemon at `url` does for one container. Thread-safe, each call with a client of its own, and blocking, as the SDK
+    is."""
 
     def __init__(self, url: str, version: str, container_id: str) -> None:
         self._url = url
         self._version = version
         self._container_id = container_id
-        self._room = threading.BoundedSemaphore(_MOST_CONNECTIONS)
 
     def await_end(self) -> None:
         """Return when the container has ended, or the daemon is gone."""
         with closing(self._client()) as client:
             client.api.wait(self._container_id)  # as long as it takes: its own timeout is none
+
+    @contextmanager
+    def run_inside(self, program: str, arguments: Sequence[str]) -> Generator[socket.socket]:
+        """Run a program of Python's as the guest; yields its input, and its output in frames. Raises what the SDK raises."""
+        with closing(self._client()) as client:
+            api: Any = client.api
+            argv = [*_INSIDE, program, *arguments]
+            made = api.exec_create(self._container_id, argv, user=_USER, stdin=True)
+            reader = api.exec_start(made["Id"], socket=True)
+            inside: socket.socket = reader._sock  # the SDK hands out a reader only
+            inside.settimeout(None)
+            with closing(reader), closing(inside):
+                yield inside
+
+    def _client(self) -> docker.DockerClient:
+        import docker
+
+        return docker.DockerClient(base_url=self._url, version=self._version, timeout=_CALL_S)
+
+
+class _Relay:
+    """The ways of one container. Two threads for each connection."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+        self._room = threading.BoundedSemaphore(_MOST_CONNECTIONS)
 
     def accept(self, listener: socket.socket) -> NoReturn:
         """Take connections for ever; too many wait in the queue."""
@@ -148,32 +174,21 @@ class _Relay:
     def _serve(self, connection: socket.socket) -> None:
         """Carry one connection. Where it breaks, its client is told by its end, as by that of a guest."""
         try:
-            with connection, closing(self._client()) as client:
-                api: Any = client.api
-                argv = [*_INSIDE, _PROGRAM, SOCKET]
-                made = api.exec_create(self._container_id, argv, user=_USER, stdin=True)
-                reader = api.exec_start(made["Id"], socket=True)
-                inside: socket.socket = reader._sock  # the SDK hands out a reader only
-                inside.settimeout(None)
-                with closing(reader), closing(inside):
-                    up = threading.Thread(target=_send_up, args=(connection, inside), daemon=True)
-                    up.start()
-                    _send_down(inside, connection)
-                    with suppress(OSError):  # its client has gone already
-                        connection.shutdown(socket.SHUT_RDWR)
-                    up.join()
+            with connection, self._daemon.run_inside(_PROGRAM, [SOCKET]) as inside:
+                up = threading.Thread(target=send_up, args=(connection, inside), daemon=True)
+                up.start()
+                for data in read_program(inside):
+                    connection.sendall(data)
+                with suppress(OSError):  # its client has gone already
+                    connection.shutdown(socket.SHUT_RDWR)
+                up.join()
         except Exception as problem:  # noqa: BLE001 -- the outermost of a connection: the others go on
             print(f"a connection broke: {type(problem).__name__}: {problem}", file=sys.stderr, flush=True)  # noqa: T201 -- the log
         finally:
             self._room.release()
 
-    def _client(self) -> docker.DockerClient:
-        import docker
 
-        return docker.DockerClient(base_url=self._url, version=self._version, timeout=_CALL_S)
-
-
-def _send_up(connection: socket.socket, inside: socket.socket) -> None:
+def send_up(connection: socket.socket, inside: socket.socket) -> None:
     """Carry what the client says, to its end, which is passed on."""
     with suppress(OSError):  # one of both has gone, which the other direction tells
         while data := connection.recv(_PIECE):
@@ -181,11 +196,11 @@ def _send_up(connection: socket.socket, inside: socket.socket) -> None:
         inside.shutdown(socket.SHUT_WR)
 
 
-def _send_down(inside: socket.socket, connection: socket.socket) -> None:
-    """Carry what the guest says; what the program says itself is for the log."""
+def read_program(inside: socket.socket) -> Iterator[bytes]:
+    """Yield what a program writes; what it says of itself is for the log."""
     for stream, data in _frames(inside):
         if stream == _STDOUT:
-            connection.sendall(data)
+            yield data
         else:
             os.write(2, data)
 

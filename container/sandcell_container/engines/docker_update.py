@@ -11,6 +11,7 @@ import docker.errors
 from sandcell_container.engines.docker_options import cpu_options
 from sandcell_container.engines.partial import unsupported
 from sandcell_container.errors import ErrorCode, SandcellError, error
+from sandcell_container.network import kind_of
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
@@ -22,16 +23,17 @@ __all__ = ["Change", "change_of", "update_running"]
 # What its files stand on, or others know it by.
 _FIXED = {"id", "name", "image", "packages", "apt", "preset", "python"}
 _OF_NEXT_CALL = {"start_timeout", "strict"}
-_OF_GUEST = {"env", "secrets", "default_timeout", "idle_timeout", "grace", "on_release"}
+_OF_GUEST = {"network", "env", "secrets", "default_timeout", "idle_timeout", "grace", "on_release"}
 
 
 class Change(Enum):
     """What has to be done, from nothing to the most."""
 
     NOTHING = 0
-    LIMITS = 1  # a running container may take it
-    START = 2  # its guest is told at a start
-    ANEW = 3  # another container, of the same files
+    HOSTS = 1  # its proxy reads another list
+    LIMITS = 2  # a running container may take it
+    START = 3  # its guest is told at a start
+    ANEW = 4  # another container, of the same files
 
 
 def change_of(old: SandboxSpec, new: SandboxSpec, *, engine: str) -> Change:
@@ -47,6 +49,8 @@ def change_of(old: SandboxSpec, new: SandboxSpec, *, engine: str) -> Change:
         )
     if not changed - _OF_NEXT_CALL:
         return Change.NOTHING
+    if changed - _OF_NEXT_CALL == {"network"} and {kind_of(old.network), kind_of(new.network)} == {"list"}:
+        return Change.HOSTS
     if changed - _OF_NEXT_CALL <= {"limits"} and not new.read_only and _is_live(old.limits, new.limits):
         return Change.LIMITS
     return Change.START if changed <= _OF_NEXT_CALL | _OF_GUEST else Change.ANEW

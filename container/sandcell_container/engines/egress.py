@@ -23,7 +23,7 @@ from sandcell_container.network import PROXY_PORT
 from sandcell_container.policy import Policy
 from sandcell_container.proxy import Proxy, Refused, resolve
 
-__all__ = ["ProxySide", "become_proxy", "hand_over_listener", "keep_only"]
+__all__ = ["ProxySide", "become_proxy", "hand_over_listener", "keep_only", "serve_proxy", "take_listener"]
 
 _log = logging.getLogger(__name__)
 _BACKLOG = 128
@@ -52,9 +52,10 @@ def become_proxy(side: ProxySide, *, identity: int | None, parent: int) -> NoRet
             take_identity(identity)
             namespaces.tie_to_parent(parent)
         namespaces.hide_from_peers()
-        raise_limit()  # each connection is two
-        with socket.socket(fileno=side.way) as way, _take_listener(way) as listener:
-            asyncio.run(_serve(way, listener, Policy(side.policy)))
+        with socket.socket(fileno=side.way) as way:
+            listener = take_listener(way)
+            if listener is not None:  # else the sandbox did not come up
+                serve_proxy(way, listener, side.policy)
         code = 0
     except Exception:  # noqa: BLE001 -- the outermost loop of this process: the log is all that is left to tell
         traceback.print_exc()
@@ -72,6 +73,20 @@ def hand_over_listener(way: socket.socket) -> None:
         socket.send_fds(way, [b"listener"], [listener.fileno()])
 
 
+def take_listener(way: socket.socket) -> socket.socket | None:
+    """Return what `hand_over_listener` sends; None where the other end of `way` is closed without."""
+    _, descriptors, _, _ = socket.recv_fds(way, _MESSAGE, 1)
+    return socket.socket(fileno=descriptors[0]) if descriptors else None
+
+
+def serve_proxy(way: socket.socket, listener: socket.socket, policy: int) -> None:
+    """Be the proxy that accepts on `listener` until the other end of `way`, which hears of what is refused, has gone. `policy` is
+    open on the list: see `policy`. Blocks."""
+    raise_limit()  # each connection is two
+    with listener:
+        asyncio.run(_serve(way, listener, Policy(policy)))
+
+
 def keep_only(side: ProxySide) -> ProxySide:
     """Close all descriptors but those of `side`, which get the numbers from 3 on; output goes to the log."""
     above = max(side) + 16
@@ -84,13 +99,6 @@ def keep_only(side: ProxySide) -> ProxySide:
     for output in (1, 2):
         os.dup2(kept.log, output)
     return kept
-
-
-def _take_listener(way: socket.socket) -> socket.socket:
-    _, descriptors, _, _ = socket.recv_fds(way, _MESSAGE, 1)
-    if not descriptors:
-        os._exit(0)  # the sandbox did not come up
-    return socket.socket(fileno=descriptors[0])
 
 
 async def _serve(way: socket.socket, listener: socket.socket, policy: Policy) -> None:

@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from sandcell.api import UpdateSandbox
 from sandcell.client.checks import check_timeout, wrong
-from sandcell.client.container_options import check_network, network_of
+from sandcell.client.container_options import network_of
 from sandcell.client.options import make_limits
 
 if TYPE_CHECKING:
@@ -58,13 +58,13 @@ class Update:
 
 
 class Change:
-    """Checked changes of a sandbox of `engine`. Called with a spec it returns the changed one.
+    """Checked changes of a sandbox. Called with a spec it returns the changed one.
 
     Raises:
         TypeError: there is no such option. InvalidRequest: INVALID_ARGUMENT, UNSUPPORTED.
     """
 
-    def __init__(self, options: Mapping[str, Any], *, engine: str) -> None:
+    def __init__(self, options: Mapping[str, Any]) -> None:
         unknown = options.keys() - ChangeOptions.__annotations__.keys()
         if unknown:
             raise TypeError(f"update() has no option {', '.join(sorted(unknown))}")
@@ -73,7 +73,6 @@ class Change:
         self._fields = dict[str, Any]()
         if "network" in options:
             self._fields["network"] = network_of(options["network"])
-            check_network(self._fields["network"], engine)
         if "idle_timeout" in options:
             self._fields["idle_timeout"] = check_timeout(options["idle_timeout"], what="idle_timeout")
         if "on_release" in options:

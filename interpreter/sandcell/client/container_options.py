@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from sandcell_container.spec import Network
 
-__all__ = ["CONTAINER_OPTIONS", "check_network", "container_fields", "engine_for", "fit_engine", "network_of"]
+__all__ = ["CONTAINER_OPTIONS", "container_fields", "engine_for", "fit_engine", "network_of"]
 
 CONTAINER_OPTIONS = (
     "mounts",
@@ -67,9 +67,12 @@ def container_fields(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def engine_for(spec: SandboxSpec, asked: str, asked_image: str | None) -> str:
-    """Return the engine to open for `spec`: "auto" is "local" for any network, which containers cannot have."""
-    is_free = asked == "auto" and asked_image is None
-    return "local" if is_free and spec.network != "none" else asked
+    """Return the engine to open for `spec`: "auto" is "local" for an open network, which containers cannot have."""
+    if asked != "auto" or asked_image is not None or spec.network == "none":
+        return asked
+    from sandcell_container.network import kind_of  # most sandboxes have none
+
+    return "local" if kind_of(spec.network) == "open" else asked
 
 
 def fit_engine(spec: SandboxSpec, engine: str, asked_image: str | None) -> SandboxSpec:
@@ -78,7 +81,6 @@ def fit_engine(spec: SandboxSpec, engine: str, asked_image: str | None) -> Sandb
     Raises:
         InvalidRequest (UNSUPPORTED): something was asked for that this one has not. Nothing is ever ignored.
     """
-    check_network(spec.network, engine)
     if engine in _WITH_CONTAINERS:
         return spec
     for name in (*CONTAINER_OPTIONS, *(["hostname"] if engine == "process" else [])):
@@ -100,21 +102,6 @@ def network_of(given: object) -> Network:
     from sandcell_container.network import parse_network  # most sandboxes have none
 
     return parse_network(given)
-
-
-def check_network(network: Network, engine: str) -> None:
-    """Refuse what would reach more than it says: containers with a network reach the private addresses of the host's.
-
-    Raises:
-        InvalidRequest (UNSUPPORTED).
-    """
-    if network != "none" and engine in _WITH_CONTAINERS:
-        raise error(
-            ErrorCode.UNSUPPORTED,
-            f"the engine {engine} cannot do network={network!r:.80} in this version",
-            hint='choose engine="local", which takes a list of hosts; packages= needs no network',
-            details={"field": "network"},
-        )
 
 
 def _items(options: Mapping[str, Any], name: str) -> list[Any]:

@@ -264,7 +264,7 @@ class AsyncHeld:
             Refused (FORBIDDEN): this handle did not create it.
         """
         self._check_owner("update")
-        change = Change(options, engine=self.engine)
+        change = Change(options)
         found = await in_thread(self._hold.engine.find, self.id)
         is_up = found is not None and found.status == "running"
         there = await list_lossy(self._transport) if is_up else ()
