@@ -28,6 +28,7 @@ from sandcell_runtime.displays import BundleFormatter, DisplayHook, DisplayPubli
 from sandcell_runtime.extras import VARIABLES, Extras, extras_of, is_errand
 from sandcell_runtime.guards import GuardedEvents, fault_in_words, fault_of
 from sandcell_runtime.late_debugger import LateDebugger, no_debugger_yet
+from sandcell_runtime.patience import TooSlow, limited
 from sandcell_runtime.scope import CwdRefused, applied_cwd, applied_env, set_env
 from sandcell_runtime.tools import HostTools
 from sandcell_runtime.usage import Meter, PeakMemory
@@ -336,6 +337,23 @@ class Kernel(Extras, IPythonKernel):
         publisher = self.iopub_thread
         publisher.schedule(lambda: publisher.schedule(sent.set))
         sent.wait(_PUBLISHED_S)
+
+    def do_complete(self, code: str, cursor_pos: int) -> Any:
+        """Return completions; none where finding them takes long."""
+        try:
+            with limited():
+                return super().do_complete(code, cursor_pos)
+        except TooSlow:
+            nothing = {"matches": [], "metadata": {}, "status": "ok"}
+            return {**nothing, "cursor_start": cursor_pos, "cursor_end": cursor_pos}
+
+    def do_inspect(self, *args: Any, **kwargs: Any) -> Any:
+        """Return what is known of a name; nothing where that takes long."""
+        try:
+            with limited():
+                return super().do_inspect(*args, **kwargs)
+        except TooSlow:
+            return {"status": "ok", "found": False, "data": {}, "metadata": {}}
 
     # Plain as IPythonKernel's, which ipykernel awaits only where it has to; its base is typed as a coroutine.
     def do_history(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]

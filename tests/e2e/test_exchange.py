@@ -118,6 +118,15 @@ def test_a_busy_context_knows_nothing_and_says_so_in_time(context: Context) -> N
     assert "held" in context.complete("hel").matches
 
 
+def test_a_completion_that_takes_long_keeps_no_run_waiting(context: Context) -> None:
+    context.run_code(
+        "import threading\nclass Slow:\n    def __dir__(self):\n        threading.Event().wait()\nslow = Slow(); kept = 1"
+    )
+    assert context.complete("slow.").matches == ()
+    run = context.run_code("kept", timeout=20)  # a timeout would kill what heeds none, with its variables
+    assert run.value == 1
+
+
 def test_questions_to_a_busy_context_do_not_pile_up(context: Context) -> None:
     live = hold(context)
     with ThreadPoolExecutor(8) as pool:
