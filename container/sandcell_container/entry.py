@@ -5,7 +5,6 @@ The file holds the token, the environment and the secrets, so it is 0600 and its
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import time
@@ -20,6 +19,7 @@ from sandcell_container.end import End
 from sandcell_container.engine import Address, Record
 from sandcell_container.memo import read_end
 from sandcell_container.os_process import OsProcess, boot_id
+from sandcell_container.record_file import encode_record, read_record, write_record
 from sandcell_container.spec import SandboxSpec
 
 __all__ = ["Entry", "address_in", "end_of", "read_entry", "write_entry"]
@@ -93,13 +93,11 @@ class _Kept(msgspec.Struct):
 def read_entry(folder: Path) -> Entry | None:
     """Read an entry; None where there is none, or nothing that can be one: of its sandbox the lock alone tells then."""
     try:
-        text = (folder / "record.json").read_bytes()
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        return None
-    try:
-        kept = msgspec.json.decode(text, type=_Kept)
-    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        kept = read_record(folder / "record.json", _Kept)
+    except ValueError as problem:
         _log.warning("a record cannot be read folder=%s: %s", folder, problem)
+        return None
+    if kept is None:
         return None
     entry = Entry(
         # Its path is not kept: the state folder may have been moved.
@@ -139,11 +137,7 @@ def write_entry(entry: Entry) -> None:
         "resting": entry.resting,
         "python": entry.python,
     }
-    draft = entry.folder / ".record.json"
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(handle, "w") as file:
-        json.dump(fields, file)
-    draft.rename(entry.folder / "record.json")
+    write_record(entry.folder / "record.json", encode_record(fields))
 
 
 def address_in(folder: Path) -> Address:

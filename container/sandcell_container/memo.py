@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from sandcell_container.end import End, end_of_status
+from sandcell_container.record_file import open_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -146,7 +147,7 @@ def read_end(path: Path) -> End | None:
     A guest that lost its spawner says no more than that, and its spawner's own end is the cause.
     """
     try:
-        with path.open("rb") as file:
+        with open(open_plain(path), "rb") as file:
             found = os.fstat(file.fileno())
             at = found.st_mtime
             file.seek(max(0, found.st_size - _LAST))

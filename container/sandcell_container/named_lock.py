@@ -7,6 +7,8 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from sandcell_container.state_folder import make_folders
+
 if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
@@ -17,7 +19,7 @@ __all__ = ["named_lock"]
 @contextmanager
 def named_lock(folder: Path, name: str) -> Generator[None]:
     """Hold the lock `name`, a file of `folder`, which is made; waits for who holds it. A crash frees it."""
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_folders(folder)
     lock = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -37,6 +37,7 @@ from sandcell_container.folder_lock import is_held, take_lock
 from sandcell_container.ids import check_id
 from sandcell_container.os_process import OsProcess, await_ends, boot_id, end_processes, signal_processes
 from sandcell_container.policy import add_policy
+from sandcell_container.state_folder import make_state_folder, unfit
 from sandcell_container.uids import free_uid, owner_of
 from sandcell_container.unix_address import is_listening
 
@@ -275,15 +276,11 @@ class Registry:
 
     @contextmanager
     def _locked(self) -> Generator[None]:
+        make_state_folder(self._state)
         try:
-            self._state.mkdir(parents=True, exist_ok=True, mode=0o700)
             lock = os.open(self._state / "table.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as failed:
-            raise error(
-                ErrorCode.ENGINE_UNAVAILABLE,
-                f"sandboxes cannot be recorded in {self._state}: {failed.strerror}",
-                hint="name another folder by SANDCELL_STATE_DIR",
-            ) from failed
+            raise unfit(self._state, failed.strerror or str(failed)) from failed
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield

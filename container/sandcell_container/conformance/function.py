@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["FUNCTION_CHECKS"]
 
 _MIB = 2**20
+_ANY = "a 'b' $c\n\udcff"  # the last is a byte that is no UTF-8
 _NAMES = {"HOME", "LANG", "PATH", "SHELL", "TERM", "TMPDIR", "USER"}
 
 
@@ -31,9 +32,9 @@ def probes_as_usable(subject: Subject) -> None:
 
 def runs_programs(subject: Subject) -> None:
     """Programs run in the working directory, with exactly the variables that there are to be, and what was given."""
-    with subject.sandbox(env={"GIVEN": "a 'b' $c\n"}, secrets={"SECRET": "s"}) as box:
+    with subject.sandbox(env={"GIVEN": _ANY}, secrets={"SECRET": "s"}) as box:
         assert box.python("import os; print(sorted(os.environ))") == str(sorted({*_NAMES, "GIVEN", "SECRET"}))
-        assert box.python("import os; print(repr(os.environ['GIVEN']))") == repr("a 'b' $c\n")
+        assert box.python("import os; print(repr(os.environ['GIVEN']))") == repr(_ANY)
         assert box.output("pwd").endswith("workspace")
         assert box.run("sh", "-c", "exit 3").code == 3
         for folder in ('"$HOME"', '"$TMPDIR"', "."):
@@ -65,7 +66,7 @@ def takes_a_name_once(subject: Subject) -> None:
 
 def stops_and_starts(subject: Subject) -> None:
     """Over a stop files, environment, secrets, address and token stay; processes go; twice is fine."""
-    with subject.sandbox(env={"A": "1"}, secrets={"B": "2"}) as box:
+    with subject.sandbox(env={"A": "1", "ANY": _ANY}, secrets={"B": "2"}) as box:
         box.output("sh", "-c", "echo kept > file; echo kept > ~/file; (setsid sleep 600 > /dev/null 2>&1 &)")
         for _ in range(2):
             subject.engine.stop(box.id)
@@ -77,6 +78,7 @@ def stops_and_starts(subject: Subject) -> None:
         assert (again.address, again.token) == (box.record.address, box.record.token)
         assert subject.engine.start(box.id).starts == 2
         assert box.output("sh", "-c", "cat file ~/file; echo $A$B").split() == ["kept", "kept", "12"]
+        assert box.python("import os; print(repr(os.environ['ANY']))") == repr(_ANY)
         assert "sleep 600" not in box.output("sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
         assert subject.engine.restart(box.id).starts == 3
         assert box.output("cat", "file") == "kept"

@@ -36,7 +36,9 @@ from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.file_tree import remove_tree
 from sandcell_container.memo import note_start, read_end
 from sandcell_container.os_process import OsProcess, boot_id
+from sandcell_container.record_file import encode_record, read_plain, read_record, write_record
 from sandcell_container.spec import SandboxSpec
+from sandcell_container.state_folder import make_state_folder, unfit
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -97,8 +99,8 @@ class Folder:
             Conflict (EXISTS): a sandbox of this id has it.
             Unavailable (ENGINE_UNAVAILABLE): it cannot be written there.
         """
+        make_state_folder(self.path.parent)
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.path.mkdir(mode=0o700)
         except FileExistsError as taken:
             raise error(
@@ -107,11 +109,7 @@ class Folder:
                 hint=f"connect to it, or remove it first: sandcell rm {self.id}",
             ) from taken
         except OSError as failed:
-            raise error(
-                ErrorCode.ENGINE_UNAVAILABLE,
-                f"sandboxes cannot be recorded in {self.path.parent}: {failed.strerror}",
-                hint="name another folder by SANDCELL_STATE_DIR",
-            ) from failed
+            raise unfit(self.path.parent, failed.strerror or str(failed)) from failed
 
     @contextmanager
     def locked(self) -> Generator[None]:
@@ -140,13 +138,11 @@ class Folder:
     def read(self) -> Kept | None:
         """Return what was written; None where nothing readable is there."""
         try:
-            text = (self.path / "record.json").read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        try:
-            kept = msgspec.json.decode(text, type=Kept)
-        except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+            kept = read_record(self.path / "record.json", Kept)
+        except ValueError as problem:
             _log.warning("a record cannot be read sandbox=%s: %s", self.id, problem)
+            return None
+        if kept is None:
             return None
         # Its path is not kept: the state folder may have been moved.
         record = replace(kept.record, address=Address(path=self.socket))
@@ -154,7 +150,7 @@ class Folder:
 
     def write(self, kept: Kept) -> None:
         """Write the record whole or not at all."""
-        self._write("record.json", msgspec.json.encode(kept))
+        write_record(self.path / "record.json", encode_record(kept))
 
     def bury(self, end: End) -> None:
         """Remove it, and have `read_end` tell for a while how the sandbox ended."""
@@ -169,12 +165,12 @@ class Folder:
     def read_end(self) -> End | None:
         """Return how a sandbox ended whose folder is no more, where that is still known."""
         try:
-            return msgspec.json.decode((self.path.parent / _GRAVES / self.id).read_bytes(), type=End)
+            return msgspec.json.decode(read_plain(self.path.parent / _GRAVES / self.id), type=End)
         except (OSError, msgspec.DecodeError):
             return None
 
     def write_boot(self, boot: GuestBoot) -> None:
-        self._write("boot.json", boot.to_json())
+        write_record(self.path / "boot.json", boot.to_json())
 
     def remove(self) -> None:
         remove_tree(self.path)
@@ -193,7 +189,7 @@ class Folder:
 
     def note_relayed(self) -> None:
         """Have the guest listen inside of its container from its next start on."""
-        self._write("relayed", b"")
+        write_record(self.path / "relayed", b"")
 
     def note_start(self, number: int) -> None:
         """Begin the memo of a start."""
@@ -240,13 +236,6 @@ class Folder:
         return error(
             ErrorCode.NOT_FOUND, f"there is no sandbox {self.id[:80]!r}", hint="sandcell ps lists them"
         )
-
-    def _write(self, name: str, data: bytes) -> None:
-        draft = self.path / f".{name}"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        with open(os.open(draft, flags, 0o600), "wb") as file:
-            file.write(data)
-        draft.rename(self.path / name)
 
 
 def folders_in(state: Path) -> list[Folder]:

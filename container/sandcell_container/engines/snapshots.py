@@ -24,6 +24,8 @@ from sandcell_container.engine import Snapshot
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.file_tree import remove_tree
 from sandcell_container.ids import check_id
+from sandcell_container.record_file import read_plain
+from sandcell_container.state_folder import make_state_folder
 from sandcell_container.tree_copy import copy_tree
 
 if TYPE_CHECKING:
@@ -58,7 +60,7 @@ class Snapshots:
         check_id(name, what="name of a snapshot")
         if (self._state / name).exists():
             raise _taken(name)
-        self._state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_state_folder(self._state)
         self._clean()
         draft = self._state / f"{_DRAFT}{secrets.token_hex(8)}"
         draft.mkdir(mode=0o700)
@@ -127,7 +129,7 @@ def _write(path: Path, made: Snapshot, python: dict[str, Any]) -> None:
 
 def _read(folder: Path) -> _Kept | None:
     try:
-        return msgspec.json.decode((folder / "snapshot.json").read_bytes(), type=_Kept)
+        return msgspec.json.decode(read_plain(folder / "snapshot.json"), type=_Kept)
     except (OSError, msgspec.DecodeError):
         return None  # a draft, or nothing of ours
 

@@ -20,6 +20,7 @@ from sandcell_container.engines.podman_doctor import (
     look_at_machine,
     service_line,
 )
+from sandcell_container.state_folder import make_folders
 
 if TYPE_CHECKING:
     import argparse
@@ -54,7 +55,7 @@ def _fix(troubles: list[Trouble], config: Config) -> str:
     if not text:
         return "there is nothing that a configuration would help with\n"
     path = config.state_path / CONFIGURATION
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_folders(path.parent)
     path.write_text(text)
     runtime_dir = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}"
     line = service_line(path, is_root=os.geteuid() == 0, runtime_dir=runtime_dir)
