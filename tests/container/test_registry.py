@@ -37,7 +37,9 @@ def held() -> Iterator[ExitStack]:
 
 
 def spec(name: str, *, on_release: OnRelease = "remove") -> SandboxSpec:
-    return SandboxSpec(id=f"sbx_{name}", name=name, on_release=on_release, env={"A": "1\udcff"}, secrets={"B": "2"})
+    return SandboxSpec(
+        id=f"sbx_{name}", name=name, on_release=on_release, env={"A": "1\udcff"}, secrets={"B": "2"}
+    )
 
 
 def claim(registry: Registry, held: ExitStack, name: str, *, on_release: OnRelease = "remove") -> Claim:
