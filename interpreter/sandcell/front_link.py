@@ -113,7 +113,7 @@ class FrontLink:
         return await open_socket(
             self._guest,
             path_of("fronts", self._front_id, "channels"),
-            {"cursor": str(self._cursor)} if self._cursor else {},
+            {"errands": "true"} | ({"cursor": str(self._cursor)} if self._cursor else {}),
             max_message=self._max_message,
             hint=_HINT,
             subprotocols=[FRONT_SUBPROTOCOL],

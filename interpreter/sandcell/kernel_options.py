@@ -42,8 +42,9 @@ _OF_PEOPLE = (
     "runtime",
     "strict",
 )
-# Ours: which sandbox and context is used, the language, and whether the folder of the notebook is mounted.
-_OWN = ("context", "language", "notebook_folder", "sandbox")
+# Ours: which sandbox and context is used, the language, whether the folder of the notebook is mounted, and what cells may
+# do without a question.
+_OWN = ("context", "language", "network_changes", "notebook_folder", "sandbox", "transfers")
 _FOLDER_MODES = ("ro", "rw")
 _FOLDER_TARGET = "/workspace/notebook"
 
@@ -51,12 +52,15 @@ _FOLDER_TARGET = "/workspace/notebook"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelOptions:
     """What a kernel process does. `create` are options of `Sandbox.create` for a sandbox of its own; `sandbox` names one
-    to attach to instead, `context` one of its contexts."""
+    to attach to instead, `context` one of its contexts. `transfers` is a folder of this machine whose files cells may copy in
+    and out without a question, `network_changes` says that they may open the network."""
 
     create: Mapping[str, Any] = field(default_factory=dict[str, Any])
     sandbox: str | None = None
     context: str | None = None
     language: str = "python"
+    transfers: str | None = None
+    network_changes: bool = False
 
 
 def read_options(text: str, *, source: str) -> dict[str, Any]:
@@ -99,7 +103,8 @@ def merge_options(*given: Mapping[str, Any], folder: str) -> KernelOptions:
     """Return what holds of options in rising order; `folder` is that of the notebook.
 
     Raises:
-        InvalidRequest (INVALID_ARGUMENT): `notebook_folder` is neither "ro" nor "rw".
+        InvalidRequest (INVALID_ARGUMENT): `notebook_folder` is neither "ro" nor "rw", `transfers` no text, or
+            `network_changes` no bool.
     """
     merged = {name: value for options in given for name, value in options.items()}
     own = {name: merged.pop(name) for name in _OWN if merged.get(name) is not None}
@@ -113,4 +118,20 @@ def merge_options(*given: Mapping[str, Any], folder: str) -> KernelOptions:
         sandbox=own.get("sandbox"),
         context=own.get("context"),
         language=own.get("language", "python"),
+        transfers=_text(own, "transfers"),
+        network_changes=_flag(own, "network_changes"),
     )
+
+
+def _text(options: Mapping[str, Any], name: str) -> str | None:
+    value = options.get(name)
+    if value is not None and (not isinstance(value, str) or not value):
+        raise error(ErrorCode.INVALID_ARGUMENT, f"{name}={value!r} is no folder")
+    return value
+
+
+def _flag(options: Mapping[str, Any], name: str) -> bool:
+    value = options.get(name, False)
+    if not isinstance(value, bool):
+        raise error(ErrorCode.INVALID_ARGUMENT, f"{name}={value!r} is neither true nor false")
+    return value

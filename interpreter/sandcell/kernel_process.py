@@ -25,6 +25,8 @@ from sandcell.client.host import the_host
 from sandcell.client.protocol import Request, path_of
 from sandcell.client.records import Found, find_record
 from sandcell.config import PRELOAD_NONE, Config
+from sandcell.errands.desk import ErrandDesk
+from sandcell.errands.permission import Permission
 from sandcell.failure import failure_of
 from sandcell.front_link import FrontLink
 from sandcell.guest_socket import GuestAddress
@@ -33,7 +35,7 @@ from sandcell.kernel_sandbox import hand_over, name_for, notebook_options, open_
 from sandcell_container.errors import SandcellError, Unavailable
 from sandcell_container.ids import new_id
 from sandcell_kernel.answers import Problem
-from sandcell_kernel.outer import OuterKernel, Stop, Up, Wake
+from sandcell_kernel.outer import Answered, Errand, ErrandsOver, OuterKernel, Stop, Up, Wake
 from sandcell_kernel.remedies import missing_file_remedy
 from sandcell_kernel.requests import flag_field
 from sandcell_kernel.sockets import OuterSockets, read_connection_file
@@ -80,6 +82,7 @@ class KernelProcess:
         self._sandbox_name = ""
         self._front_id = new_id("frt")
         self._machine = OuterKernel(session=self._front_id, version=version("sandcell"), remedy=self._remedy)
+        self._errands = ErrandDesk(self._machine, self._act)
         self._loop = asyncio.get_running_loop()
         self._sockets = OuterSockets(
             connection, session=self._front_id, loop=self._loop, on_message=self._receive
@@ -96,7 +99,7 @@ class KernelProcess:
         Raises:
             Unavailable (START_FAILED): the sockets' addresses cannot be had.
         """
-        async with self._sockets, asyncio.TaskGroup() as tasks:
+        async with self._sockets, self._errands, asyncio.TaskGroup() as tasks:
             with self._signals():
                 front = tasks.create_task(self._keep_front())
                 stop = await self._stopped
@@ -125,6 +128,12 @@ class KernelProcess:
                         self._link.send(channel, message)
                 case Wake():
                     self._woken.set()
+                case Errand():
+                    self._errands.begin(action)
+                case ErrandsOver(key):
+                    self._errands.end(key)
+                case Answered(key, text):
+                    self._errands.answer(key, text)
                 case Stop():
                     if not self._stopped.done():
                         self._stopped.set_result(action)
@@ -169,8 +178,10 @@ class KernelProcess:
         """Serve until this start of the sandbox has ended, and can be followed by another one. Raises what else ends it."""
         record = await _record_of(sandbox)
         self._sandbox_name = sandbox.name
+        guest = GuestAddress(record.address, record.token, self._config.connect_timeout)
+        self._errands.serve(sandbox, guest, _permission_of(wishes))
         try:
-            await self._serve_front(record, wishes)
+            await self._serve_front(record, guest, wishes)
         except SandcellError as problem:
             if not await _can_start(sandbox, record.starts):
                 raise
@@ -187,10 +198,10 @@ class KernelProcess:
                 self._act(self._machine.rest(Problem.of(problem)))
             await self._woken.wait()
 
-    async def _serve_front(self, record: Record, wishes: KernelOptions) -> None:
+    async def _serve_front(self, record: Record, guest: GuestAddress, wishes: KernelOptions) -> None:
         async with _open_front(record, self._front_id, self._config, wishes):
             self._link = FrontLink(
-                GuestAddress(record.address, record.token, self._config.connect_timeout),
+                guest,
                 self._front_id,
                 max_message=self._config.max_message,
                 on_open=lambda: self._act(self._machine.connect()),
@@ -223,6 +234,10 @@ def _watch_parent(held: ExitStack, loop: asyncio.AbstractEventLoop, on_death: Ca
     held.callback(os.close, handle)
     loop.add_reader(handle, on_death)
     held.callback(loop.remove_reader, handle)
+
+
+def _permission_of(wishes: KernelOptions) -> Permission:
+    return Permission(folder=os.getcwd(), transfers=wishes.transfers, network_changes=wishes.network_changes)
 
 
 async def _record_of(sandbox: AsyncSandbox) -> Record:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sandcell_kernel.answers import Problem
 from sandcell_kernel.cells import Work
 from sandcell_kernel.wire import Channel, ChannelMessage, Message, RequestKey
 
@@ -12,6 +13,7 @@ __all__ = [
     "Answer",
     "AskComms",
     "AskKernelInfo",
+    "ErrandEnded",
     "Forward",
     "Interrupt",
     "Perform",
@@ -87,6 +89,15 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class ErrandEnded:
+    """The kernel process on the host has done line `number` of this cell, or could not."""
+
+    key: RequestKey
+    number: int
+    problem: Problem | None
+
+
+@dataclass(frozen=True, slots=True)
 class Interrupt:
     """Interrupt the cell `work`, or what runs in the front's own context where it is None; answered by `finish` or
     `fail`."""
@@ -116,6 +127,7 @@ Action = (
     | TakeTicket
     | Perform
     | Answer
+    | ErrandEnded
     | Interrupt
     | Restart
     | Shutdown

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from sandcell_kernel.plain import list_of, text_of
 from sandcell_kernel.wire import EMPTY, PROTOCOL_VERSION, ChannelMessage, new_message
 
 if TYPE_CHECKING:
@@ -42,6 +43,13 @@ class Problem:
     def of(cls, error: SandcellError) -> Problem:
         """Show an error of ours: its code, its message, and what to do."""
         return cls(name=str(error.code), value=error.message, lines=(error.hint,) if error.hint else ())
+
+    @classmethod
+    def read(cls, content: Mapping[str, Any]) -> Problem:
+        """Read what `content` has written."""
+        traceback = list_of(content.get("traceback"))
+        lines = tuple(map(str, traceback[1:]))
+        return cls(name=text_of(content.get("ename")), value=text_of(content.get("evalue")), lines=lines)
 
     def content(self) -> dict[str, Any]:
         traceback = [f"{self.name}: {self.value}", *self.lines]
@@ -129,6 +137,21 @@ class Answers:
         content = {"prompt": prompt, "password": password}
         return ChannelMessage(
             "stdin", new_message("input_request", content, session=self._session, parent=request.header)
+        )
+
+    def errand_request(self, request: Message, number: int) -> ChannelMessage:
+        """Ask the kernel process on the host for line `number` of a cell, from 0. Between our own ends alone."""
+        content = {"number": number}
+        return ChannelMessage(
+            "control", new_message("errand_request", content, session=self._session, parent=request.header)
+        )
+
+    def errand_reply(self, request: Message, number: int, problem: Problem | None) -> ChannelMessage:
+        """Say how it went; None is well."""
+        told = {"problem": problem.content()} if problem is not None else {}
+        content = {"number": number, **told}
+        return ChannelMessage(
+            "control", new_message("errand_reply", content, session=self._session, parent=request.header)
         )
 
     def execute_input(self, request: Message, code: str, count: int) -> ChannelMessage:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from sandcell_kernel.actions import Answer, Perform, Submit, TakeTicket
+from sandcell_kernel.actions import Answer, ErrandEnded, Perform, Submit, TakeTicket
 from sandcell_kernel.answers import Problem
 from sandcell_kernel.cell_output import CellOutput, PastOutputs
 from sandcell_kernel.cells import ContextCell, HelpCell, PythonCell, WrongCell
@@ -20,6 +20,7 @@ from sandcell_kernel.requests import (
     full,
     is_object,
     number_field,
+    object_field,
     text_field,
     with_count,
 )
@@ -161,6 +162,21 @@ class CellQueue:
         if run is not None:
             run.wants_input = True
             self._out.ask(run.request, prompt, password=password)
+
+    def send_out(self, key: RequestKey, number: int) -> None:
+        """Have the kernel process on the host do a line of the cell."""
+        run = self._of(key)
+        if run is not None:
+            self._out.send_out(run.request, number)
+
+    def hear_errand(self, message: Message) -> None:
+        """Take how that went; what comes for a cell that has ended is dropped."""
+        run = self._running
+        if run is None or message.parent_key != run.request.key:
+            return
+        told = object_field(message, "problem")
+        problem = Problem.read(told) if told else None
+        self._out.do(ErrandEnded(run.request.key, number_field(message, "number"), problem))
 
     def withdraw(self, key: RequestKey) -> None:
         """What was asked needs no answer any more."""

@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from sandcell_container.errors import SandcellError
 from sandcell_container.ids import check_id
-from sandcell_kernel.magics import Magic, Option, Verb, describe_magic, magic_named, usage_of
+from sandcell_kernel.magics import describe_magic, magic_named, usage_of
 from sandcell_kernel.words import split_words
+
+if TYPE_CHECKING:
+    from sandcell_kernel.magic import Magic, Option, Verb
 
 __all__ = [
     "Cell",
@@ -23,6 +27,8 @@ __all__ = [
     "ShellCell",
     "Work",
     "WrongCell",
+    "errand_in",
+    "is_errand",
     "read_cell",
 ]
 
@@ -145,6 +151,23 @@ def read_cell(code: str) -> Cell:
         return WrongCell(str(problem))
 
 
+def errand_in(code: str, number: int) -> LineOrder | None:
+    """Return line `number` of a cell of line magics, from 0, where it is for the kernel process on the host; else None."""
+    cell = read_cell(code)
+    if not isinstance(cell, LineCell) or not 0 <= number < len(cell.orders):
+        return None
+    order = cell.orders[number]
+    return order if is_errand(order) else None
+
+
+def is_errand(order: LineOrder) -> bool:
+    """Tell whether a line is for the kernel process on the host, where there is one."""
+    magic = magic_named(order.magic)
+    assert magic is not None, "it was read from our table"
+    verb = magic.verb(order.verb)
+    return magic.is_errand if verb is None else verb.is_errand
+
+
 def _read_help(line: str) -> HelpCell | None:
     found = _HELP.fullmatch(line)
     if found is None or not (found[1] or found[3]):
@@ -187,11 +210,12 @@ def _read_order(magic: Magic, words: list[str]) -> LineOrder:
         operands, options = _sort_words(words, magic.options, usage_of(magic))
         _check_count(operands, magic.least, magic.most, usage_of(magic))
         return LineOrder(magic.name, "", tuple(operands), options)
-    name = words[0] if words else magic.verbs[0].name
-    verb = magic.verb(name)
+    said = words or [magic.verbs[0].name]
+    verb = magic.verb_of(said)
     if verb is None:
-        raise _Wrong(f"{magic.name} has no {name[:40]!r}: {usage_of(magic)}")
-    operands, options = _sort_words(words[1:], verb.options, usage_of(magic, verb))
+        raise _Wrong(f"{magic.name} has no {said[0][:40]!r}: {usage_of(magic)}")
+    rest = said[len(verb.name.split()) :]
+    operands, options = _sort_words(rest, verb.options, usage_of(magic, verb))
     _check_count(operands, verb.least, verb.most, usage_of(magic, verb))
     _check_numbers(verb, options)
     return LineOrder(magic.name, verb.name, tuple(operands), options)
@@ -205,11 +229,13 @@ def _split(line: str) -> list[str]:
 
 
 def _sort_words(words: list[str], known: tuple[Option, ...], usage: str) -> tuple[list[str], dict[str, str]]:
-    """Return operands, and options by name; a value may stand behind `=`."""
+    """Return operands, and options by name; a value may stand behind `=`. Behind `--` there are only operands."""
     by_name = {option.name: option for option in known}
     operands, options = list[str](), dict[str, str]()
     left = iter(words)
     for word in left:
+        if word == "--":
+            return [*operands, *left], options
         name, equals, value = word.partition("=")
         option = by_name.get(name)
         if option is not None and option.value:
@@ -233,10 +259,10 @@ def _check_count(operands: list[str], least: int, most: int, usage: str) -> None
 
 
 def _check_numbers(verb: Verb, options: Mapping[str, str]) -> None:
-    """Check the values that count something: those of our verbs all do."""
-    for name, value in options.items():
-        if value and not re.fullmatch(r"\d{1,9}(\.\d{1,6})?", value):
-            raise _Wrong(f"{name} of {verb.name} is a number, not {value[:40]!r}")
+    for option in verb.options:
+        value = options.get(option.name)
+        if value is not None and option.is_number and not re.fullmatch(r"\d{1,9}(\.\d{1,6})?", value):
+            raise _Wrong(f"{option.name} of {verb.name} is a number, not {value[:40]!r}")
 
 
 def _id(name: str | None, what: str) -> str | None:

@@ -13,7 +13,7 @@ from sandcell_kernel.plain import list_of, table_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sandcell_kernel.magics import Magic
+    from sandcell_kernel.magic import Magic
 
 __all__ = ["Suggestions", "complete_line", "inspect_line", "is_whole", "merge_matches"]
 
@@ -109,13 +109,17 @@ def is_whole(code: str) -> dict[str, Any] | None:
 def _words_for(magic: Magic, line: str, begun: str) -> list[str]:
     words = line.split()
     given = words if line.endswith((" ", "\t")) else words[:-1]
+    known = list[str]()
     if magic.verbs and len(given) == 1:
-        known = [each.name for each in magic.verbs]
+        known = magic.first_words
+    elif not magic.verbs:
+        known = [each.name for each in magic.options]
     else:
-        verb = magic.verb(given[1]) if magic.verbs else None
-        options = verb.options if verb is not None else magic.options
-        known = [each.name for each in options if each.name not in given]
-    return [each for each in known if each.startswith(begun)]
+        verb = magic.verb_of(given[1:])
+        known = [each.name for each in verb.options] if verb is not None else []
+        if len(given) == 2:
+            known += magic.second_words(given[1])
+    return [each for each in known if each not in given[1:] and each.startswith(begun)]
 
 
 def _types_of(matches: Sequence[str], start: int, end: int) -> list[dict[str, Any]]:

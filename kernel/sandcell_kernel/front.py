@@ -136,6 +136,9 @@ class Front:
         else:
             self._relays.answer(channel, message)
 
+    def _hear_errand(self, _channel: Channel, message: Message) -> None:
+        self._cells.hear_errand(message)
+
     def _tell_kernel_info(self, channel: Channel, message: Message) -> None:
         if self._info is not None:
             self._out.serve(channel, message, self._info)
@@ -194,6 +197,7 @@ class Front:
     _ROUTES: ClassVar[dict[str, Callable[[Front, Channel, Message], None]]] = {
         "execute_request": _execute,
         "input_reply": _answer_input,
+        "errand_reply": _hear_errand,
         "kernel_info_request": _tell_kernel_info,
         "interrupt_request": _interrupt,
         "shutdown_request": _shut_down,
@@ -316,6 +320,11 @@ class Front:
     def ask(self, key: RequestKey, prompt: str, *, password: bool = False) -> list[Action]:
         """Ask whoever runs the cell for a line; answered by an `Answer`, or never."""
         self._cells.ask(key, prompt, password=password)
+        return self._take()
+
+    def send_out(self, key: RequestKey, number: int) -> list[Action]:
+        """Have the kernel process on the host do line `number` of a cell; answered by an `ErrandEnded`, or never."""
+        self._cells.send_out(key, number)
         return self._take()
 
     def withdraw(self, key: RequestKey) -> list[Action]:

@@ -6,54 +6,10 @@ table are IPython's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from sandcell_kernel.magic import Magic, Option, Verb
+from sandcell_kernel.sandbox_verbs import SANDBOX_VERBS
 
-__all__ = ["MAGICS", "Magic", "Option", "Verb", "describe_magic", "magic_named", "usage_of"]
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """`name` with its dashes; `value` names what follows it, "" where nothing does."""
-
-    name: str
-    value: str = ""
-
-    def __str__(self) -> str:
-        return f"[{self.name} {self.value}]" if self.value else f"[{self.name}]"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verb:
-    """One thing that a line magic does. `operands` are named in its usage; between `least` and `most` are given."""
-
-    name: str
-    summary: str
-    operands: str = ""
-    least: int = 0
-    most: int = 0
-    options: tuple[Option, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Magic:
-    """One magic, by its name with its signs. A cell magic is a line with `operands`, and code below; a line magic has
-    `verbs`, or is one."""
-
-    name: str
-    summary: str
-    details: str
-    operands: str = ""
-    most: int = 0
-    least: int = 0
-    options: tuple[Option, ...] = ()
-    verbs: tuple[Verb, ...] = ()
-
-    @property
-    def is_of_cells(self) -> bool:
-        return self.name.startswith("%%")
-
-    def verb(self, name: str) -> Verb | None:
-        return next((each for each in self.verbs if each.name == name), None)
+__all__ = ["MAGICS", "describe_magic", "magic_named", "usage_of"]
 
 
 _PROCESS_VERBS = (
@@ -90,34 +46,6 @@ _CONTEXT_VERBS = (
         most=1,
     ),
     Verb(name="delete", summary="end one for good", operands="NAME", least=1, most=1),
-)
-
-_SANDBOX_VERBS = (
-    Verb(name="info", summary="what it is: engine, image, limits, isolation"),
-    Verb(name="stats", summary="what it uses of its limits"),
-    Verb(name="top", summary="the processes in it"),
-    Verb(name="files", summary="what is in a folder", operands="[PATH]", most=1),
-    Verb(
-        name="download", summary="a link that saves a file of at most 8 MiB", operands="PATH", least=1, most=1
-    ),
-    Verb(
-        name="env",
-        summary="which variables user code has; sets some",
-        operands="[NAME=VALUE...]",
-        most=64,
-    ),
-    Verb(name="ports", summary="the ports that are exposed, and whether something listens"),
-    Verb(
-        name="follow",
-        summary="what programs run in it, live, until you interrupt",
-        options=(Option("--all"),),
-    ),
-    Verb(
-        name="pull-history",
-        summary="what programs ran in it, as a new cell below",
-        options=(Option("--last", "N"),),
-    ),
-    Verb(name="restart", summary="end all that runs in it, and start it anew: files stay"),
 )
 
 MAGICS = (
@@ -173,16 +101,24 @@ MAGICS = (
     ),
     Magic(
         name="%terminal",
-        summary="Make a terminal in the sandbox, and say how to open it.",
+        summary="Open a terminal in the sandbox: a link for the browser, and the command for another terminal.",
         operands="[ID]",
         most=1,
-        details="It lives until its shell ends; whoever opens it sees the same screen.",
+        details=(
+            "It is made where there is none of this name, and lives until its shell ends; whoever opens it sees the same "
+            "screen. The link opens for the first browser that follows it, within ten minutes, on the machine that "
+            "Jupyter runs on."
+        ),
+        is_errand=True,
     ),
     Magic(
         name="%sandbox",
         summary="Look at the sandbox behind this notebook, and see to it.",
-        details="With no verb: info.",
-        verbs=_SANDBOX_VERBS,
+        details=(
+            "With no verb: info. What reaches your machine, or the network, is asked for in the cell. Words with blanks "
+            "stand in quotes; behind -- every word is taken as it is."
+        ),
+        verbs=SANDBOX_VERBS,
     ),
 )
 
@@ -199,7 +135,7 @@ def usage_of(magic: Magic, verb: Verb | None = None) -> str:
     if verb is not None:
         return " ".join(filter(None, [magic.name, verb.name, verb.operands, *map(str, verb.options)]))
     if magic.verbs:
-        return f"{magic.name} {'|'.join(each.name for each in magic.verbs)}"
+        return f"{magic.name} {'|'.join(magic.first_words)}"
     return " ".join(filter(None, [magic.name, magic.operands, *map(str, magic.options)]))
 
 

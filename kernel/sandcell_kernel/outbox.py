@@ -69,6 +69,10 @@ class Outbox:
         """Ask whoever runs the cell for a line."""
         self.do(self._answers.input_request(request, prompt, password=password))
 
+    def send_out(self, request: Message, number: int) -> None:
+        """Ask the kernel process on the host for a line of a cell."""
+        self.do(self._answers.errand_request(request, number))
+
     def note(self, request: Message, text: str) -> None:
         """Tell a cell something on stderr, which batch tools keep."""
         self.stream(request, "stderr", f"[sandcell] {text}\n")

@@ -7,18 +7,19 @@ No IO, no task and no clock is known here; each input returns what follows, in o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sandcell_kernel.answers import Answers, Problem, describe_kernel, reply_type
-from sandcell_kernel.requests import flag_field, is_object, text_field
+from sandcell_kernel.cells import LineOrder, errand_in
+from sandcell_kernel.requests import flag_field, is_object, number_field, text_field
 from sandcell_kernel.wire import Channel, ChannelMessage, Message, RequestKey, new_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 
-__all__ = ["OuterAction", "OuterKernel", "Stop", "Up", "Wake"]
+__all__ = ["Answered", "Errand", "ErrandsOver", "OuterAction", "OuterKernel", "Stop", "Up", "Wake"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,35 @@ class Wake:
     """A cell came and the sandbox is stopped: start it, then `connect`; else `rest` again, or `give_up`."""
 
 
-OuterAction = ChannelMessage | Up | Stop | Wake
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """Do this line of a cell, which only this machine can; then `end_errand`. Meanwhile `show`, `say` and `ask` are for it.
+    `may_ask`: somebody answers questions. What is done is what the front end itself has sent: a guest only says when."""
+
+    key: RequestKey
+    number: int
+    order: LineOrder
+    may_ask: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ErrandsOver:
+    """The cell has ended: whatever is still done for it is given up."""
+
+    key: RequestKey
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A person has answered what was asked last for this cell."""
+
+    key: RequestKey
+    text: str
+
+
+OuterAction = ChannelMessage | Up | Stop | Wake | Errand | ErrandsOver | Answered
+
+_NOT_ASKED = Problem(name="FORBIDDEN", value="the notebook has not asked for this")
 
 _STARTED = "[sandcell] the sandbox was stopped and is started again: files are there, variables and processes are not\n"
 
@@ -57,6 +86,9 @@ class _Open:
     busy: bool = False
     replied: bool = False
     idle: bool = False
+    errands: dict[int, ChannelMessage | None] = field(default_factory=dict[int, "ChannelMessage | None"])
+    """By the line of the cell: how each went, None as long as it is done."""
+    is_asking: bool = False
 
     @property
     def is_done(self) -> bool:
@@ -99,6 +131,9 @@ class OuterKernel:
         """
         if message.msg_type == "shutdown_request":
             return [self._answers.status(message, "busy"), Stop(channel, message)]
+        if message.msg_type == "input_reply" and (asking := self._asking()) is not None:
+            asking.is_asking = False
+            return [Answered(asking.message.key, text_field(message, "value"))]
         if self._may_wake and message.msg_type == "execute_request":
             self._may_wake, self._gone, self._woken_by = False, None, message
             return [*self._ask(_Open(channel, message)), Wake()]
@@ -133,7 +168,12 @@ class OuterKernel:
         return [*self._tell_of_start(), *self._send_open()]
 
     def _send_open(self) -> list[OuterAction]:
-        return [Up(each.channel, each.message) for each in self._open.values()]
+        return [
+            Up(*each)
+            for asked in self._open.values()
+            for each in (ChannelMessage(asked.channel, asked.message), *asked.errands.values())
+            if each is not None
+        ]
 
     def disconnect(self) -> None:
         """The connection broke; another one may follow."""
@@ -147,6 +187,8 @@ class OuterKernel:
         """
         parent, kind = message.parent_key, message.msg_type
         asked = self._open.get(parent) if parent is not None else None
+        if kind == "errand_request":
+            return self._take_errand(asked, number_field(message, "number"))
         if kind == "kernel_info_reply" and is_object(message):
             self._info = message.body()
         is_answer = kind == "status" or (channel in ("shell", "control") and kind.endswith("_reply"))
@@ -160,7 +202,7 @@ class OuterKernel:
         told: list[OuterAction] = [ChannelMessage(channel, message)]
         if remedy:
             told.append(self._answers.stream(asked.message, "stderr", f"[sandcell] {remedy}\n"))
-        return told
+        return [*told, *_give_up(asked)] if asked.is_done else told
 
     def lose(self, entries: int) -> list[OuterAction]:
         """The guest no longer has `entries` messages: tell the cells that are open, and ask again for answers."""
@@ -182,6 +224,55 @@ class OuterKernel:
         self._may_wake, self._woken_by = True, None
         return self._end_all(problem)
 
+    # --- errands
+
+    def show(
+        self, key: RequestKey, data: dict[str, Any], *, display_id: str | None = None, is_update: bool = False
+    ) -> list[OuterAction]:
+        """Display something in a cell, by MIME type; an update replaces what has the same `display_id`."""
+        asked = self._open.get(key)
+        if asked is None:
+            return []
+        return [self._answers.display(asked.message, data, display_id=display_id, is_update=is_update)]
+
+    def say(self, key: RequestKey, text: str) -> list[OuterAction]:
+        """Say a line of ours in a cell."""
+        asked = self._open.get(key)
+        return (
+            [] if asked is None else [self._answers.stream(asked.message, "stderr", f"[sandcell] {text}\n")]
+        )
+
+    def ask(self, key: RequestKey, prompt: str) -> list[OuterAction]:
+        """Ask whoever runs a cell for a line; answered by an `Answered`, or never."""
+        asked = self._open.get(key)
+        if asked is None:
+            return []
+        asked.is_asking = True
+        return [self._answers.input_request(asked.message, prompt, password=False)]
+
+    def end_errand(self, key: RequestKey, number: int, problem: Problem | None) -> list[OuterAction]:
+        """Say how an errand went. It is said again after each new connection, as long as its cell is open."""
+        asked = self._open.get(key)
+        if asked is None:
+            return []
+        asked.is_asking = False
+        reply = asked.errands[number] = self._answers.errand_reply(asked.message, number, problem)
+        return [Up(*reply)] if self._connected else []
+
+    def _take_errand(self, asked: _Open | None, number: int) -> list[OuterAction]:
+        """Begin with a line of a cell that the front end has sent, once."""
+        if asked is None or number in asked.errands:
+            return []
+        key = asked.message.key
+        order = errand_in(text_field(asked.message, "code"), number)
+        asked.errands[number] = None
+        if order is None:
+            return self.end_errand(key, number, _NOT_ASKED)
+        return [Errand(key, number, order, flag_field(asked.message, "allow_stdin", default=False))]
+
+    def _asking(self) -> _Open | None:
+        return next((each for each in self._open.values() if each.is_asking), None)
+
     # --- inside
 
     def _end_all(self, problem: Problem) -> list[OuterAction]:
@@ -189,7 +280,7 @@ class OuterKernel:
         told = list[OuterAction]()
         waiting, self._open = self._open, {}
         for each in waiting.values():
-            told += self._finish(each, problem)
+            told += [*self._finish(each, problem), *_give_up(each)]
         return told
 
     def _tell_of_start(self) -> list[OuterAction]:
@@ -229,3 +320,7 @@ class OuterKernel:
         if message.msg_type == "interrupt_request":
             return self._answers.served(channel, message, {})
         return self._answers.refused(channel, message, problem)
+
+
+def _give_up(asked: _Open) -> Iterable[OuterAction]:
+    return [ErrandsOver(asked.message.key)] if asked.errands else []

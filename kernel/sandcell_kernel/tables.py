@@ -10,11 +10,22 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["Table", "describe_age", "describe_bytes", "link_to_data", "printable"]
+__all__ = ["Link", "Table", "describe_age", "describe_bytes", "link_to_data", "picture_of", "printable"]
 
 _LONGEST_CELL = 200
 _HEAD_STYLE = "text-align:left"
 _CELL_STYLE = "text-align:left;white-space:pre-wrap"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A cell that leads somewhere: `url` is one of ours."""
+
+    text: str
+    url: str
+
+
+Shown = str | Link
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +34,7 @@ class Table:
 
     title: str
     head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    rows: tuple[tuple[Shown, ...], ...]
 
     @classmethod
     def of(cls, title: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
@@ -35,9 +46,10 @@ class Table:
         return {"text/plain": self.text(), "text/html": self.html()}
 
     def text(self) -> str:
-        rows = [self.head, *self.rows] if self.head else list(self.rows)
         if not self.rows:
             return f"{self.title}: none"
+        plain = [tuple(map(_plain, row)) for row in self.rows]
+        rows = [self.head, *plain] if self.head else plain
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = (
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows
@@ -60,6 +72,15 @@ def link_to_data(name: str, data: bytes) -> dict[str, str]:
     size = describe_bytes(len(data))
     link = f'<a download="{html.escape(shown)}" href="{url}">{html.escape(shown)}</a> ({size})'
     return {"text/plain": f"{shown} ({size}): the link is in the HTML form", "text/html": link}
+
+
+def picture_of(name: str, mime: str, data: bytes) -> dict[str, str]:
+    """Return a picture, in an element that runs no script, whatever it holds."""
+    size = describe_bytes(len(data))
+    shown = printable(name).replace("\n", " ")
+    url = f"data:{mime};base64,{base64.b64encode(data).decode()}"
+    picture = f'<img src="{url}" alt="{html.escape(shown)}" style="max-width:100%">'
+    return {"text/plain": f"{shown}: {mime}, {size}", "text/html": picture}
 
 
 def describe_bytes(count: float | None) -> str:
@@ -87,11 +108,24 @@ def printable(text: str) -> str:
     )
 
 
-def _shown(value: object) -> str:
+def _shown(value: object) -> Shown:
+    if isinstance(value, Link):
+        return value
     text = "" if value is None else printable(str(value)).replace("\n", " ")
     return text if len(text) <= _LONGEST_CELL else f"{text[: _LONGEST_CELL - 3]}..."
 
 
-def _row_of(cells: Sequence[str], tag: str, style: str) -> str:
-    shown = "".join(f'<{tag} style="{style}">{html.escape(cell)}</{tag}>' for cell in cells)
+def _plain(cell: Shown) -> str:
+    return cell.url if isinstance(cell, Link) else cell
+
+
+def _row_of(cells: Sequence[Shown], tag: str, style: str) -> str:
+    shown = "".join(f'<{tag} style="{style}">{_marked(cell)}</{tag}>' for cell in cells)
     return f"<tr>{shown}</tr>"
+
+
+def _marked(cell: Shown) -> str:
+    if isinstance(cell, Link):
+        url = html.escape(cell.url)
+        return f'<a href="{url}" target="_blank" rel="noopener noreferrer">{html.escape(cell.text)}</a>'
+    return html.escape(cell)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -277,3 +278,35 @@ def test_the_debugger_stops_at_a_line_and_shows_variables(window: Window) -> Non
     panel.get_by_title("Continue").click()
     notebook.expect_output(0, "sum 3")
     window.photograph("debugger-gone-on")
+
+
+def test_a_link_in_a_cell_opens_a_live_terminal_for_one_browser(window: Window, browser: Browser) -> None:
+    window.lab.write("terminal.ipynb", ["%terminal desk", "%%shell\ncat typed"], kernel=KERNEL_NAME)
+    notebook = window.open("terminal.ipynb")
+    notebook.run(0)
+    link = notebook.output(0).get_by_role("link", name="open in the browser")
+    with window.page.expect_popup() as opened:
+        link.click(timeout=PATIENCE_S * 1000)
+    page, screen = opened.value, opened.value.locator("#view")
+    expect(screen).to_contain_text("$", timeout=PATIENCE_S * 1000)
+    page.keyboard.type("printf '\\033[1;31m%s\\033[0m\\n' \"$PWD\" | tee typed; tput cols\n")
+    red = screen.locator("#screen span", has_text="/workspace").filter(visible=True).last
+    expect(screen).to_contain_text(re.compile(r"/workspace\s*\d{2,}"), timeout=PATIENCE_S * 1000)
+    expect(red).to_have_css("color", "rgb(215, 95, 95)")
+    window.photograph("terminal-link")
+    page.screenshot(path=_PICTURES / "terminal-page.png")
+    notebook.run(1)
+    notebook.expect_output(1, "/workspace")
+
+    url = link.get_attribute("href") or ""
+    page.close()
+    with window.page.expect_popup() as again:
+        link.click()
+    expect(again.value.locator("#view")).to_contain_text("/workspace", timeout=PATIENCE_S * 1000)
+    stranger = browser.new_context()
+    other = stranger.new_page()
+    answer = other.goto(url)
+    assert answer is not None
+    assert answer.status == 403
+    expect(other.locator("h1")).to_have_text("This link opens nothing any more")
+    stranger.close()

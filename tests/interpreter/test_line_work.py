@@ -2,15 +2,32 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import pytest
+
+from sandcell.errands.work import ErrandWork
+from sandcell.guest.file_work import FileWork
 from sandcell.guest.line_work import LineWork
+from sandcell_kernel.cells import LineOrder, is_errand
 from sandcell_kernel.magics import MAGICS
 
+ANYTHING = cast("Any", None)
+TOLD = [
+    LineOrder(magic.name, verb)
+    for magic in MAGICS
+    if not magic.is_of_cells
+    for verb in ([each.name for each in magic.verbs] or [""])
+]
 
-def test_each_verb_that_is_told_of_is_served() -> None:
-    told = {
-        (magic.name, verb)
-        for magic in MAGICS
-        if not magic.is_of_cells
-        for verb in ([each.name for each in magic.verbs] or [""])
-    }
-    assert LineWork(cast("Any", None)).verbs == told
+
+@pytest.mark.parametrize("order", TOLD, ids=lambda order: f"{order.magic} {order.verb}".strip())
+def test_each_verb_that_is_told_of_is_served(order: LineOrder) -> None:
+    here = LineWork(ANYTHING, FileWork(ANYTHING)).verbs
+    on_the_host = ErrandWork(ANYTHING, ANYTHING, ANYTHING).verbs
+    verb = (order.magic, order.verb)
+    assert verb in (on_the_host if is_errand(order) else here)
+
+
+def test_nothing_is_served_that_is_not_told_of() -> None:
+    here = LineWork(ANYTHING, FileWork(ANYTHING)).verbs
+    on_the_host = ErrandWork(ANYTHING, ANYTHING, ANYTHING).verbs
+    assert here | on_the_host == {(order.magic, order.verb) for order in TOLD}

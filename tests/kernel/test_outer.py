@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sandcell_kernel.answers import Problem
-from sandcell_kernel.outer import OuterKernel, Stop, Up, Wake
+from sandcell_kernel.outer import Answered, Errand, ErrandsOver, OuterKernel, Stop, Up, Wake
 from sandcell_kernel.wire import ChannelMessage, Message, new_message
 
 if TYPE_CHECKING:
@@ -46,6 +46,12 @@ def _word(action: OuterAction) -> str:
             return "stop"
         case Wake():
             return "wake"
+        case Errand(_, number, order, may_ask):
+            return f"errand:{number}:{order.verb}:{may_ask}"
+        case ErrandsOver():
+            return "over"
+        case Answered(_, text):
+            return f"answered:{text}"
 
 
 def busy(kernel: OuterKernel, asked: Message) -> list[OuterAction]:
@@ -242,3 +248,73 @@ def test_more_than_may_wait_is_refused() -> None:
     kernel = OuterKernel(session="front", version="1", max_open=1)
     kernel.receive("shell", request("execute_request"))
     assert "shell:execute_reply:error" in words(kernel.receive("shell", request("execute_request")))
+
+
+def errand(asked: Message, number: int = 0) -> Message:
+    return new_message("errand_request", {"number": number}, session="front", parent=asked.header)
+
+
+def uploading(
+    code: str = "%process list\n%sandbox upload a b", **content: Any
+) -> tuple[OuterKernel, Message]:
+    kernel, asked = make_kernel(), request("execute_request", code=code, **content)
+    kernel.receive("shell", asked)
+    busy(kernel, asked)
+    return kernel, asked
+
+
+def test_an_errand_is_what_the_front_end_has_sent_and_is_done_once() -> None:
+    kernel, asked = uploading(allow_stdin=True)
+    (begun,) = kernel.hear("control", errand(asked, 1))
+    assert isinstance(begun, Errand)
+    assert (begun.key, begun.order.operands, begun.may_ask) == (asked.key, ("a", "b"), True)
+    assert kernel.hear("control", errand(asked, 1)) == []
+    assert words(kernel.show(asked.key, {"text/plain": "half"})) == ["iopub:display_data"]
+    (said,) = kernel.end_errand(asked.key, 1, None)
+    assert isinstance(said, Up)
+    assert (said.channel, said.message.body()) == ("control", {"number": 1})
+
+
+@pytest.mark.parametrize("number", [0, 2, -1, 10**9])
+def test_a_guest_that_asks_for_what_nobody_has_sent_is_refused(number: int) -> None:
+    kernel, asked = uploading()
+    (said,) = kernel.hear("control", errand(asked, number))
+    assert isinstance(said, Up)
+    assert said.message.body()["problem"]["ename"] == "FORBIDDEN"
+
+
+def test_a_guest_cannot_have_another_cell_do_errands() -> None:
+    kernel, python = uploading("print('%sandbox upload a b')")
+    assert words(kernel.hear("control", errand(python))) == ["up:control:errand_reply"]
+    assert kernel.hear("control", errand(request("execute_request", code="%terminal"))) == []
+
+
+def test_an_errand_is_given_up_when_its_cell_ends() -> None:
+    kernel, asked = uploading()
+    kernel.hear("control", errand(asked, 1))
+    assert words(reply(kernel, asked)) == ["shell:execute_reply:ok"]
+    assert words(idle(kernel, asked)) == ["iopub:status:idle", "over"]
+    assert kernel.say(asked.key, "late") == kernel.ask(asked.key, "late?") == []
+    assert kernel.end_errand(asked.key, 1, None) == []
+    gone, asked = uploading()
+    gone.hear("control", errand(asked, 1))
+    assert words(gone.give_up(GONE))[-1] == "over"
+
+
+def test_how_an_errand_went_is_said_again_after_a_broken_connection() -> None:
+    kernel, asked = uploading()
+    kernel.hear("control", errand(asked, 1))
+    kernel.disconnect()
+    assert kernel.end_errand(asked.key, 1, GONE) == []
+    assert words(kernel.connect()) == ["up:shell:execute_request", "up:control:errand_reply"]
+
+
+def test_an_answer_to_a_question_of_this_machine_stays_here() -> None:
+    kernel, asked = uploading(allow_stdin=True)
+    kernel.hear("control", errand(asked, 1))
+    (question,) = kernel.ask(asked.key, "may I?")
+    assert isinstance(question, ChannelMessage)
+    assert (question.channel, question.message.body()) == ("stdin", {"prompt": "may I?", "password": False})
+    line = request("input_reply", value="yes")
+    assert kernel.receive("stdin", line) == [Answered(asked.key, "yes")]
+    assert words(kernel.receive("stdin", request("input_reply", value="again"))) == ["up:stdin:input_reply"]

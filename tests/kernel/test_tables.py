@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandcell_kernel.tables import Table, describe_age, describe_bytes
+from sandcell_kernel.tables import Link, Table, describe_age, describe_bytes, picture_of
 
 
 def test_a_table_has_a_text_and_an_html_form() -> None:
@@ -24,7 +24,24 @@ def test_nothing_in_a_table_is_markup_or_does_something_to_a_terminal() -> None:
 def test_an_empty_table_says_so_and_a_long_cell_is_cut() -> None:
     assert Table.of("Things", ("ID",), []).text() == "Things: none"
     assert "none" in Table.of("Things", ("ID",), []).html()
-    assert Table.of("Things", (), [("x" * 1000,)]).rows[0][0].endswith("...")
+    assert Table.of("Things", (), [("x" * 1000,)]).text().endswith("x...")
+
+
+def test_a_link_is_a_link_in_one_form_and_its_url_in_the_other() -> None:
+    table = Table.of("<Open>", ("LINK",), [(Link("here & now", "http://127.0.0.1/?a=1&b"),)])
+    assert (
+        'href="http://127.0.0.1/?a=1&amp;b" target="_blank" rel="noopener noreferrer">here &amp; now<'
+        in table.html()
+    )
+    assert table.text() == "<Open>\nLINK\nhttp://127.0.0.1/?a=1&b"
+
+
+def test_a_picture_is_one_that_runs_nothing() -> None:
+    shown = picture_of('a"><script>.svg', "image/svg+xml", b"<svg/>")
+    assert shown["text/html"].startswith(
+        '<img src="data:image/svg+xml;base64,PHN2Zy8+" alt="a&quot;&gt;&lt;script&gt;'
+    )
+    assert shown["text/plain"].endswith("image/svg+xml, 6 B")
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ _PLAIN = (
     "pids",
     "preset",
     "sandbox",
+    "transfers",
 )
 
 
@@ -62,7 +63,8 @@ def _options_of(options: argparse.Namespace) -> dict[str, Any]:
     variables = {name: value for name, _, value in (each.partition("=") for each in options.env)}
     if any("=" not in each for each in options.env):
         raise error(ErrorCode.INVALID_ARGUMENT, "--env is NAME=VALUE")
-    return {name: value for name, value in {**given, "env": variables}.items() if value not in (None, [], {})}
+    given |= {"env": variables, "network_changes": options.network_changes or None}
+    return {name: value for name, value in given.items() if value not in (None, [], {})}
 
 
 def _install(plan: KernelPlan, options: argparse.Namespace) -> str:

@@ -516,6 +516,12 @@ def _add_kernel_options(group: argparse._ArgumentGroup) -> None:  # pyright: ign
     group.add_argument(
         "--notebook-folder", choices=("ro", "rw"), help="mount the notebook's folder at /workspace/notebook"
     )
+    group.add_argument(
+        "--transfers", metavar="FOLDER", help="cells may copy files below it in and out without a question"
+    )
+    group.add_argument(
+        "--network-changes", action="store_true", help="cells may change the network without a question"
+    )
     for name, dest, summary in (
         ("package", "packages", "install it; may be repeated"),
         ("apt", "apt", "a package of the system; may be repeated"),

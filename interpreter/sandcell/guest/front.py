@@ -12,12 +12,13 @@ import json
 import logging
 import time
 from collections import deque
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
 from sandcell.api import CreateExecution, FrontInfo
 from sandcell.content import take_object
 from sandcell.failure import failure_of
+from sandcell.guest.errands import Errands
 from sandcell.guest.stage import Stage, Stopped
 from sandcell.runs import Answer as KernelAnswer
 from sandcell_container.errors import SandcellError
@@ -26,6 +27,7 @@ from sandcell_kernel.actions import (
     Answer,
     AskComms,
     AskKernelInfo,
+    ErrandEnded,
     Forward,
     Interrupt,
     Perform,
@@ -117,6 +119,7 @@ class Front:
         self._tasks: set[asyncio.Task[None]] = set()
         self._executions: dict[str, Execution] = {}  # by msg_id, one at a time
         self._stage: Stage | None = None
+        self._errands = Errands()
 
     @property
     def origin(self) -> str:
@@ -173,11 +176,13 @@ class Front:
         )
 
     @contextmanager
-    def connected(self) -> Generator[None]:
-        """Somebody is connected inside the block. The last one of a closed front gives its journal back."""
+    def connected(self, *, does_errands: bool = False) -> Generator[None]:
+        """Somebody is connected inside the block, a kernel process that `does_errands`, or another client. The last one of a
+        closed front gives its journal back."""
         self.connections += 1
         try:
-            yield
+            with self._errands.hosted() if does_errands else nullcontext():
+                yield
         finally:
             self.connections -= 1
             if self.connections == 0 and self.journal.ended:
@@ -187,6 +192,7 @@ class Front:
         """End the front: what it waits for, and its connections once they have read the rest."""
         for task in self._tasks:
             task.cancel()
+        self._errands.close()
         self.journal.end()
         if self.connections == 0:
             self.journal.close()
@@ -230,6 +236,8 @@ class Front:
             case Answer(key, text):
                 if self._stage is not None and self._stage.key == key:
                     self._stage.answer(text)
+            case ErrandEnded(_, number, problem):
+                self._errands.end(number, problem)
             case Interrupt(key, work):
                 self._start(key, self._interrupt(key, work))
             case Restart(key):
@@ -306,6 +314,7 @@ class Front:
             may_ask=may_ask,
             spawn=self._spawn,
             context_id=self.context.id,
+            errands=self._errands,
         )
         try:
             yield self._stage

@@ -164,7 +164,8 @@ class FrontChannels(JournalSocket):
         return journal.start if self._framing.has_notes else journal.cursor
 
     def attached(self) -> AbstractContextManager[None]:
-        return self._front.connected()
+        asked = self.get_query_argument("errands", "") == "true"
+        return self._front.connected(does_errands=asked and self._framing.has_notes)
 
     def on_message(self, message: str | bytes) -> None:
         try:

@@ -15,15 +15,17 @@ from sandcell.guest.sandbox import describe
 from sandcell.guest.stage import Outcome
 from sandcell.guest.terminals import plan_of
 from sandcell.guest.waits import within
+from sandcell.ports.rules import port_in
 from sandcell_container.errors import ErrorCode, error
 from sandcell_container.frames import Kind
-from sandcell_container.guest.files import ListPlan
-from sandcell_kernel.tables import Table, describe_age, describe_bytes, link_to_data
+from sandcell_kernel.cells import is_errand
+from sandcell_kernel.tables import Table, describe_age, describe_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from sandcell.guest.desk import Desk
+    from sandcell.guest.file_work import FileWork
     from sandcell.guest.stage import Stage
     from sandcell_container.end import End
     from sandcell_container.usage import Amount
@@ -33,15 +35,15 @@ __all__ = ["LineWork"]
 
 _NOTHING = Outcome()
 _WAIT_S = 300.0
-_MOST_FILES = 1000
-_MOST_DOWNLOAD = 8 * 2**20
+_MOST_LINES = 1000
+_NO_HOST = "a front end that comes by HTTP has none: use the SDK, or the command sandcell"
 _COMMON = ("HOME", "LANG", "PATH", "SHELL", "TERM", "TMPDIR", "USER")
 
 
 class LineWork:
     """See the module."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, files: FileWork) -> None:
         self._desk = desk
         self._verbs: dict[tuple[str, str], Callable[[Stage, LineOrder], Awaitable[Outcome]]] = {
             ("%process", "list"): self._list_processes,
@@ -56,13 +58,14 @@ class LineWork:
             ("%sandbox", "info"): self._show_info,
             ("%sandbox", "stats"): self._show_stats,
             ("%sandbox", "top"): self._show_top,
-            ("%sandbox", "files"): self._list_files,
-            ("%sandbox", "download"): self._download,
             ("%sandbox", "env"): self._show_env,
             ("%sandbox", "ports"): self._list_ports,
+            ("%sandbox", "ports close"): self._close_port,
+            ("%sandbox", "network"): self._show_network,
             ("%sandbox", "restart"): self._restart,
             ("%sandbox", "follow"): self._follow,
             ("%sandbox", "pull-history"): self._pull,
+            **{("%sandbox", name): work for name, work in files.verbs.items()},
         }
 
     @property
@@ -73,12 +76,26 @@ class LineWork:
     async def perform(self, stage: Stage, orders: Sequence[LineOrder]) -> Outcome:
         """Do one after another, up to the first that fails. Raises what the rooms raise, and Stopped."""
         payload = list[dict[str, object]]()
-        for order in orders:
-            outcome = await self._verbs[order.magic, order.verb](stage, order)
+        for number, order in enumerate(orders):
+            outcome = await self._do(stage, number, order)
             payload += outcome.payload
             if outcome.problem is not None:
                 return outcome
         return Outcome(payload=payload)
+
+    async def _do(self, stage: Stage, number: int, order: LineOrder) -> Outcome:
+        """Have a line done where that is possible: on the host, or else here."""
+        if is_errand(order) and stage.has_host and not _needs_no_host(order):
+            return await stage.send_out(number)
+        work = self._verbs.get((order.magic, order.verb))
+        if work is None:
+            words = f"{order.magic} {order.verb}".strip()
+            raise error(
+                ErrorCode.UNSUPPORTED,
+                f"{words} is done by the kernel process, and there is none",
+                hint=_NO_HOST,
+            )
+        return await work(stage, order)
 
     # --- processes
 
@@ -102,9 +119,9 @@ class LineWork:
         process = self._desk.processes.get(order.operands[0])
         lines = order.number("--tail")
         with process.read() as journal:
-            page = read_page(journal, PageQuery(tail=math.ceil(lines) if lines is not None else _MOST_FILES))
+            page = read_page(journal, PageQuery(tail=math.ceil(lines) if lines is not None else _MOST_LINES))
         if page.is_truncated and lines is None:
-            stage.say(f"only the last {_MOST_FILES} lines are shown")
+            stage.say(f"only the last {_MOST_LINES} lines are shown")
         for entry in page.entries:
             if entry.kind in (Kind.STDOUT, Kind.STDERR):
                 stage.write("stdout" if entry.kind == Kind.STDOUT else "stderr", entry.data)
@@ -218,37 +235,6 @@ class LineWork:
         stage.show(Table.of("Processes of the sandbox", head, rows))
         return _NOTHING
 
-    async def _list_files(self, stage: Stage, order: LineOrder) -> Outcome:
-        path = order.operands[0] if order.operands else "."
-        page = await self._desk.files.list(path, ListPlan(limit=_MOST_FILES))
-        rows = [
-            (
-                each.name + ("/" if each.type == "directory" else ""),
-                describe_bytes(each.size) if each.type == "file" else "",
-                time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(each.mtime)),
-                f"-> {each.target}" if each.target else "",
-            )
-            for each in page.files
-        ]
-        stage.show(Table.of(f"Files in {path}", ("NAME", "SIZE", "CHANGED (UTC)", ""), rows))
-        if page.next_cursor is not None:
-            stage.say(f"only the first {_MOST_FILES} are shown")
-        return _NOTHING
-
-    async def _download(self, stage: Stage, order: LineOrder) -> Outcome:
-        """Show a link that holds the file itself: a guest has no address that a browser could ask."""
-        (path,) = order.operands
-        file = await self._desk.files.read(path)
-        try:
-            if file.info.size > _MOST_DOWNLOAD:
-                hint = "open it in parts, or take it by `sandcell cp`"
-                raise error(ErrorCode.TOO_LARGE, f"{path[:80]!r} has {file.info.size} bytes", hint=hint)
-            data = b"".join([chunk async for chunk in file.chunks(0, _MOST_DOWNLOAD)])
-        finally:
-            await file.aclose()
-        stage.show(link_to_data(file.info.name, data))
-        return _NOTHING
-
     async def _show_env(self, stage: Stage, order: LineOrder) -> Outcome:
         """Show the names, and the values of those that are the same everywhere: a notebook is saved, and shown to others."""
         changes = {name: value for name, _, value in (each.partition("=") for each in order.operands)}
@@ -267,6 +253,23 @@ class LineWork:
         """Show the exposed ports without their tokens, which open them: a notebook is saved, and shown to others."""
         rows = [(each.port, each.name, "yes" if each.listening else "no") for each in self._desk.ports.list()]
         stage.show(Table.of("Exposed ports", ("PORT", "NAME", "LISTENING"), rows))
+        return _NOTHING
+
+    async def _close_port(self, stage: Stage, order: LineOrder) -> Outcome:
+        port = port_in(order.operands[0])
+        self._desk.ports.close(port)
+        stage.say(f"port {port} is exposed no more: its links and URLs are worth nothing")
+        return _NOTHING
+
+    async def _show_network(self, stage: Stage, order: LineOrder) -> Outcome:
+        """Show it; what changes it is on the host."""
+        if order.operands:
+            raise error(
+                ErrorCode.UNSUPPORTED,
+                "the network is changed by the kernel process, and there is none",
+                hint=_NO_HOST,
+            )
+        stage.show(Table.of("Network", (), [("network", self._desk.boot.network)]))
         return _NOTHING
 
     async def _restart(self, stage: Stage, _: LineOrder) -> Outcome:
@@ -290,6 +293,13 @@ class LineWork:
     async def _pull(self, stage: Stage, order: LineOrder) -> Outcome:
         last = order.number("--last")
         return pull_history(stage, self._desk.activity, last=None if last is None else math.ceil(last))
+
+
+def _needs_no_host(order: LineOrder) -> bool:
+    """Whether a link that holds the file, or a look at the network, is all that is wanted."""
+    return (order.verb == "download" and len(order.operands) == 1) or (
+        order.verb == "network" and not order.operands
+    )
 
 
 def _how(end: End | None) -> str:

@@ -29,6 +29,7 @@ from sandcell.guest.commands import Commands
 from sandcell.guest.connections import Connections
 from sandcell.guest.desk import Desk
 from sandcell.guest.env_room import EnvRoom
+from sandcell.guest.file_work import FileWork
 from sandcell.guest.followers import Followers
 from sandcell.guest.former import RESTARTED
 from sandcell.guest.fronts import Fronts, Rooms
@@ -274,7 +275,7 @@ def _make_fronts(desk: Desk, config: Config) -> Fronts:
     rooms = Rooms(
         contexts=desk.contexts,
         executions=desk.executions,
-        worker=CellWork(desk, LineWork(desk)),
+        worker=CellWork(desk, LineWork(desk, FileWork(desk.files))),
         has_network=desk.boot.network != "none",
         masks=masks_of(desk.boot.secrets),
         note_made=desk.memo.note_made,

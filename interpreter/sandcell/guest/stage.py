@@ -20,6 +20,7 @@ from sandcell_kernel.answers import Problem
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Generator
 
+    from sandcell.guest.errands import Errands
     from sandcell_container.frames import Entry
     from sandcell_container.journal import Journal
     from sandcell_kernel.actions import Action
@@ -60,6 +61,7 @@ class Stage:
         may_ask: bool,
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
         context_id: str,
+        errands: Errands,
     ) -> None:
         self.key = key
         self.origin = origin
@@ -71,6 +73,7 @@ class Stage:
         self._act = act
         self._on_stop: Callable[[], None] | None = None
         self._answer: asyncio.Future[str] | None = None
+        self._errands = errands
 
     # --- what is shown
 
@@ -107,6 +110,22 @@ class Stage:
         """For the front: a line was typed."""
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(text)
+
+    # --- what only the kernel process on the host can do
+
+    @property
+    def has_host(self) -> bool:
+        """Whether there is one: front ends that come by HTTP have none."""
+        return self._errands.has_host
+
+    async def send_out(self, number: int) -> Outcome:
+        """Have line `number` of the cell done there, and return how that ended.
+
+        Raises:
+            Stopped: it was interrupted. Gone (LOST): the kernel process has gone.
+        """
+        ended = self._errands.run(number, lambda: self._act(self._machine.send_out(self.key, number)))
+        return Outcome(problem=await self.unless_stopped(ended))
 
     # --- interrupts
 

@@ -1,9 +1,4 @@
-"""The listener of one exposure: an origin of its own, which lets in who has the token and passes bytes on.
-
-Each exposure has an address of its own below 127.0.0.0/8, not a port of 127.0.0.1 alone: browsers send cookies of a host
-to all its ports, so an app of the sandbox would get those of every other server of the person's, JupyterLab's among
-them, and could set some for these.
-"""
+"""The listener of one exposure: an origin of its own, which lets in who has the token and passes bytes on."""
 
 from __future__ import annotations
 
@@ -12,8 +7,6 @@ import contextlib
 import errno
 import hmac
 import logging
-import secrets
-import socket
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,12 +14,15 @@ from sandcell.client.sockets import own
 from sandcell.ports.entry import Admitted, Lock, Stopped, Welcomed, admit
 from sandcell.ports.exchange import NoAnswer, pass_on
 from sandcell.ports.heads import BadHead, RequestHead, Via, read_request
+from sandcell.ports.listener import listen_on_loopback
 from sandcell.ports.pages import problem_answer, stopped, welcome_answer
 from sandcell.ports.tunnel import open_tunnel
 from sandcell.ports.wire import Wire
 from sandcell_container.errors import ErrorCode, SandcellError, error
 
 if TYPE_CHECKING:
+    import socket
+
     from sandcell.ports.tunnel import Guest
 
 __all__ = ["Door"]
@@ -34,7 +30,6 @@ __all__ = ["Door"]
 _log = logging.getLogger(__name__)
 
 _MOST = 128  # connections at once; more wait in the backlog
-_BACKLOG = 128
 _HEAD_S = 20.0
 _LAST_WORDS_S = 5.0  # for a client to take the few bytes of an answer of ours
 _NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
@@ -46,7 +41,7 @@ class Door:
 
     def __init__(self, guest: Guest, port: int, token: str, public_host: str | None) -> None:
         self._guest = guest
-        self._listener = _listen(public_host)
+        self._listener = listen_on_loopback(is_shared=public_host is not None)
         self._address, listener = self._listener.getsockname()
         self._lock = Lock(port=port, token=token, listener=listener, public_host=public_host)
         self._room = asyncio.Semaphore(_MOST)
@@ -147,34 +142,6 @@ async def _say(client: Wire, answer: bytes) -> None:
         with contextlib.suppress(OSError):
             while await client.receive():
                 pass
-
-
-def _listen(public_host: str | None) -> socket.socket:
-    """Listen at an address of the loopback that nobody else has; at 127.0.0.1 where the system has no other, and where names
-    of hosts lead there."""
-    own_address = f"127.{_byte()}.{_byte()}.{_byte()}"
-    try:
-        return _bind("127.0.0.1" if public_host else own_address)
-    except OSError as problem:
-        if problem.errno != errno.EADDRNOTAVAIL:
-            raise
-    return _bind("127.0.0.1")
-
-
-def _bind(host: str) -> socket.socket:
-    made = own(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
-    try:
-        made.settimeout(0.0)
-        made.bind((host, 0))
-        made.listen(_BACKLOG)
-    except BaseException:
-        made.close()
-        raise
-    return made
-
-
-def _byte() -> int:
-    return 2 + secrets.randbelow(253)
 
 
 def _error_of(problem: Exception, port: int) -> SandcellError:

@@ -7,7 +7,7 @@ import os
 
 from sandcell_container.errors import ErrorCode, error
 
-__all__ = ["RESERVED_PORTS", "check_port", "label_of", "new_token"]
+__all__ = ["RESERVED_PORTS", "check_port", "label_of", "new_token", "port_in"]
 
 _FIRST_PORT, _LAST_PORT = 1024, 65535
 
@@ -29,6 +29,11 @@ def check_port(given: object) -> int:
     if given in RESERVED_PORTS:
         raise _refusal(given, "reserved")
     return given
+
+
+def port_in(text: str) -> int:
+    """Return the port that a text names. Raises as `check_port`."""
+    return check_port(int(text) if text.isascii() and text.isdigit() and len(text) < 6 else text)
 
 
 def new_token() -> str:
