@@ -179,6 +179,8 @@ async def test_the_page_of_a_terminal_is_for_who_has_its_link(
             told.append(json.loads(str(await viewer.read_message())))
     assert "60" in {text for patch in told for runs in patch.get("rows", {}).values() for text, _ in runs}
     assert told[-1] == {"over": "it has ended: exited with 3"}
+    assert await viewer.read_message() is None
+    viewer.close()
 
 
 async def test_the_network_is_opened_by_people_alone(notebook: Notebook) -> None:

@@ -17,7 +17,7 @@ _MOST_MARKS = 4  # on one letter
 
 # Titles, links, pictures, the clipboard: nothing that is shown here.
 _STRING_BEGIN = re.compile(r"\x1b[\]PX^_]|[\x90\x98\x9d\x9e\x9f]")
-_STRING_END = re.compile(r"\x1b\\|[\x07\x9c\x18\x1a]")
+_STRING_END = re.compile(r"\x1b\\|(?=\x1b[^\\])|[\x07\x9c\x18\x1a]")  # another sequence ends it, too
 _CSI = r"(?:\x1b\[|\x9b)"
 _TOO_LONG = re.compile(rf"{_CSI}[0-?]{{{_LONGEST},}}[ -/]*[@-~]?")
 _BEGUN = re.compile(rf"(?:\x1b[ #%()]?|{_CSI}[0-?]*[ -/]{{0,8}})\Z")
