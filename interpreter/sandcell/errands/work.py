@@ -7,10 +7,12 @@ import os
 import posixpath
 from typing import TYPE_CHECKING, TypeVar
 
+from sandcell.client.container_options import network_of
 from sandcell.errands.permission import ask_for
 from sandcell.errands.tickets import Target
 from sandcell.ports.rules import port_in
 from sandcell_container.errors import ErrorCode, SandcellError, error
+from sandcell_container.network import kind_of
 from sandcell_kernel.tables import Link, Table, describe_bytes, printable
 
 if TYPE_CHECKING:
@@ -175,6 +177,10 @@ class ErrandWork:
         if network != "none" and not self._permission.network_changes:
             what = f"let the sandbox reach {'the internet' if network == 'open' else ', '.join(asked)}"
             await ask_for(what, "--network-changes", stage.ask if stage.may_ask else None)
+        before = (await self._sandbox.info()).network
+        if before != network and {kind_of(before), kind_of(network_of(network))} != {"list"}:
+            hint = "say it when the kernel is installed: sandcell kernel install --network"
+            raise error(ErrorCode.UNSUPPORTED, "from or to no list of hosts takes a restart", hint=hint)
         done = await self._sandbox.update(network=network)
         for each in done.warnings:
             stage.say(each)

@@ -191,7 +191,7 @@ class LineWork:
             ("id", info.id),
             ("engine", info.engine),
             ("image", info.image),
-            ("network", info.network if isinstance(info.network, str) else " ".join(info.network)),
+            ("network", _network(info.network)),
             ("limits", _pairs(info.limits)),
             ("isolation", _pairs(info.isolation)),
             ("system", f"{info.os}, {info.arch}"),
@@ -269,7 +269,7 @@ class LineWork:
                 "the network is changed by the kernel process, and there is none",
                 hint=_NO_HOST,
             )
-        stage.show(Table.of("Network", (), [("network", self._desk.boot.network)]))
+        stage.show(Table.of("Network", (), [("network", _network(self._desk.way_out.network))]))
         return _NOTHING
 
     async def _restart(self, stage: Stage, _: LineOrder) -> Outcome:
@@ -309,6 +309,10 @@ def _how(end: End | None) -> str:
     if end.cause == "exited":
         return f"exited with {end.code}"
     return end.cause if end.signal is None else f"{end.cause} by signal {end.signal}"
+
+
+def _network(network: str | tuple[str, ...]) -> str:
+    return network if isinstance(network, str) else " ".join(network)
 
 
 def _words(command: str | tuple[str, ...]) -> str:
