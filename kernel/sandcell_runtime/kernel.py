@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from ipykernel._version import __version__, version_info
@@ -340,20 +340,20 @@ class Kernel(Extras, IPythonKernel):
 
     def do_complete(self, code: str, cursor_pos: int) -> Any:
         """Return completions; none where finding them takes long."""
+        reply: Any = {"status": "ok", "matches": [], "metadata": {}}
         try:
             with limited():
-                return super().do_complete(code, cursor_pos)
+                reply = cast("Any", super().do_complete(code, cursor_pos))
         except TooSlow:
-            nothing = {"matches": [], "metadata": {}, "status": "ok"}
-            return {**nothing, "cursor_start": cursor_pos, "cursor_end": cursor_pos}
+            reply |= {"cursor_start": cursor_pos, "cursor_end": cursor_pos}
+        return reply
 
     def do_inspect(self, *args: Any, **kwargs: Any) -> Any:
         """Return what is known of a name; nothing where that takes long."""
-        try:
-            with limited():
-                return super().do_inspect(*args, **kwargs)
-        except TooSlow:
-            return {"status": "ok", "found": False, "data": {}, "metadata": {}}
+        reply: Any = {"status": "ok", "found": False, "data": {}, "metadata": {}}
+        with suppress(TooSlow), limited():
+            reply = super().do_inspect(*args, **kwargs)
+        return reply
 
     # Plain as IPythonKernel's, which ipykernel awaits only where it has to; its base is typed as a coroutine.
     def do_history(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
