@@ -85,14 +85,12 @@ class Allowed:
         """Tell whether the name or address `host`, which is normal, may be reached at `port`."""
         address = address_of(host)
         if address is not None:
-            return any(rule.has_port(port) and rule.has_address(address) for rule in self.rules)
+            return self.address(address, port)
         return any(rule.has_port(port) and rule.has_name(host) for rule in self.rules)
 
     def address(self, address: Address, port: int) -> bool:
-        """Tell whether an allowed host may stand for `address`: a public one, or one that the list has."""
-        return is_public(address) or any(
-            rule.has_port(port) and rule.has_address(address) for rule in self.rules
-        )
+        """Tell whether the list has `address` itself: an allowed name may stand for it then, public or not."""
+        return any(rule.has_port(port) and rule.has_address(address) for rule in self.rules)
 
 
 def parse_network(given: object) -> Network:

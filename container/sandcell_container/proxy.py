@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from sandcell_container.errors import ErrorCode
-from sandcell_container.network import address_of
+from sandcell_container.network import address_of, is_public
 from sandcell_container.proxy_head import (
     CONNECTED,
     LONGEST_HEAD,
@@ -36,6 +36,7 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 _CHUNK = 64 * 2**10
 _MOST_TOLD = 200  # different refusals: user code may try as many hosts as it likes
 _MOST_ADDRESSES = 8
+_DISCARD = 9  # a port
 _LINGER = 2.0  # seconds, for the other side to take what was said last
 
 
@@ -64,7 +65,8 @@ class _Streams(NamedTuple):
 
 class Proxy:
     """Serves clients. `allowed` is asked anew for each connection and chunk, so it is to be
-    cheap while nothing has changed; `tell` hears of each host that is refused, once."""
+    cheap while nothing has changed; `tell` hears of each host that is refused, once. `is_own` tells whether an address
+    is this machine's: what listens there was often meant for the machine alone."""
 
     def __init__(
         self,
@@ -72,11 +74,13 @@ class Proxy:
         *,
         resolve: Resolve,
         tell: Callable[[Refused], None],
+        is_own: Callable[[str], bool] | None = None,
         limits: ProxyLimits = ProxyLimits(),
     ) -> None:
         self._allowed = allowed
         self._resolve = resolve
         self._tell = tell
+        self._is_own = is_own or _is_own
         self._limits = limits
         self._open = 0
         self._told = set[Refused]()
@@ -127,7 +131,7 @@ class Proxy:
         if not allowed.host(wish.host, wish.port):
             raise not_allowed(wish.host, wish.port)
         found = await self._addresses(wish)
-        checked = [each for each in found if _may_be(allowed, each, wish.port)]
+        checked = [each for each in found if self._may_be(allowed, each, wish.port)]
         if not checked:
             raise not_public(wish.host, wish.port, found[0])
         try:
@@ -176,12 +180,18 @@ class Proxy:
             nonlocal seen
             found = self._allowed()
             if found is not seen:
-                seen = (
-                    found if found.host(wish.host, wish.port) and _may_be(found, address, wish.port) else None
-                )
+                may = found.host(wish.host, wish.port) and self._may_be(found, address, wish.port)
+                seen = found if may else None
             return found is seen
 
         return is_allowed
+
+    def _may_be(self, allowed: Allowed, text: str, port: int) -> bool:
+        """Tell whether an allowed host may stand for the address `text`: a listed one, or a public one of elsewhere."""
+        address = address_of(text)
+        if address is None:
+            return False
+        return allowed.address(address, port) or (is_public(address) and not self._is_own(text))
 
     def _note(self, refused: Refused) -> None:
         if refused not in self._told and len(self._told) < _MOST_TOLD:
@@ -197,9 +207,14 @@ async def resolve(host: str, port: int) -> Sequence[str]:
     return [str(address[0]) for *_, address in found]
 
 
-def _may_be(allowed: Allowed, text: str, port: int) -> bool:
-    address = address_of(text)
-    return address is not None and allowed.address(address, port)
+def _is_own(address: str) -> bool:
+    """Tell whether `address` is one of this machine's: what is sent there would come from there. Nothing is sent."""
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((address, _DISCARD))
+        except OSError:
+            return False  # no way leads there, as who connects is about to hear
+        return address_of(probe.getsockname()[0]) == address_of(address)
 
 
 async def _connect(addresses: Sequence[str], port: int) -> _Streams:

@@ -102,12 +102,12 @@ def not_allowed(host: str, port: int) -> Refusal:
 
 
 def not_public(host: str, port: int, address: str) -> Refusal:
-    """Return the answer to a host of the list that stands for an address that is not public."""
+    """Return the answer to a host of the list that stands for an address that is not public, or this machine's."""
     item = address if port in (80, 443) else f"{_bracketed(address)}:{port}"
     return Refusal(
         403,
         ErrorCode.HOST_NOT_ALLOWED,
-        f"the sandbox may not reach {_bracketed(host)}:{port}: it is {address}, which is not public",
+        f"the sandbox may not reach {_bracketed(host)}:{port}: it is {address}, which is not public, or this machine's own",
         hint=f'allow the address too: update(network=[..., "{item}"])',
         host=host,
     )

@@ -80,6 +80,7 @@ def test_an_item_allows_what_it_says(item: str, host: str, port: int, *, expecte
 def test_what_is_not_of_the_public_internet_is_known(address: str) -> None:
     found = ipaddress.ip_address(address)
     assert not is_public(found)
+    assert not is_public(found)
     assert not parse_allowed(["*"]).address(found, 443)
     if "%" not in address:
         assert parse_allowed([address]).address(found, 443)

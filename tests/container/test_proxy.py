@@ -28,6 +28,7 @@ class World:
         self.asked = list[str]()
         self.came = list[bytes]()
         self.refused = list[Refused]()
+        self.own = set[str]()
 
     async def resolve(self, host: str, port: int) -> Sequence[str]:
         self.asked.append(host)
@@ -39,7 +40,11 @@ class World:
     async def proxy(self, limits: ProxyLimits = ProxyLimits()) -> AsyncGenerator[int]:  # noqa: B008 -- frozen
         """A proxy in this world; yields its port."""
         made = Proxy(
-            lambda: parse_allowed(self.items), resolve=self.resolve, tell=self.refused.append, limits=limits
+            lambda: parse_allowed(self.items),
+            resolve=self.resolve,
+            tell=self.refused.append,
+            is_own=self.own.__contains__,
+            limits=limits,
         )
         listener = socket.create_server(("127.0.0.1", 0))
         server = await made.listen(listener)
@@ -120,6 +125,14 @@ async def test_a_listed_name_leads_to_no_address_that_is_not(world: World, addre
     assert "HOST_NOT_ALLOWED" in said
     assert address in said
     assert world.came == []
+
+
+async def test_a_listed_name_does_not_lead_to_this_machine_by_its_public_address(world: World) -> None:
+    world.names["site.test"] = ["93.184.215.14"]
+    world.own = {"93.184.215.14"}
+    async with world.proxy() as port:
+        said = await world.ask(port, "CONNECT site.test:PORT HTTP/1.1\r\n\r\n")
+    assert "it is 93.184.215.14, which is not public, or this machine's own" in said
 
 
 async def test_of_several_addresses_the_allowed_one_is_taken(world: World) -> None:

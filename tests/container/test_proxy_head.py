@@ -15,6 +15,17 @@ def test_a_tunnel_has_a_host_and_a_port() -> None:
     assert read_wish(b"CONNECT [::1]:22 HTTP/1.0\r\n\r\n") == Wish("::1", 22)
 
 
+@pytest.mark.parametrize("host", [b"A.ORG", b"a.org.", b"a.Org."])
+def test_a_name_is_the_same_in_whatever_letters_and_with_its_last_dot(host: bytes) -> None:
+    assert read_wish(b"CONNECT " + host + b":443 HTTP/1.1\r\n\r\n") == Wish("a.org", 443)
+    assert read_wish(b"GET http://" + host + b"/ HTTP/1.1\r\n\r\n")[:2] == ("a.org", 80)
+
+
+def test_an_address_is_the_same_however_it_is_shortened() -> None:
+    wish = read_wish(b"CONNECT [::FFFF:7f00:1]:22 HTTP/1.1\r\n\r\n")
+    assert wish == read_wish(b"CONNECT [0:0:0:0:0:ffff:127.0.0.1]:22 HTTP/1.1\r\n\r\n")
+
+
 def test_a_request_is_passed_on_as_its_server_expects_it() -> None:
     wish = read_wish(
         b"POST http://a.org:8080/p?q=1 HTTP/1.1\r\nHost: elsewhere.org\r\nProxy-Authorization: Basic x\r\n"
@@ -56,6 +67,35 @@ def test_a_websocket_stays_one() -> None:
         b"CONNECT a.org HTTP/1.1\r\n\r\n",
         b"CONNECT a.org:0 HTTP/1.1\r\n\r\n",
         b"CONNECT 0x7f000001:80 HTTP/1.1\r\n\r\n",
+        b"CONNECT 2130706433:80 HTTP/1.1\r\n\r\n",
+        b"CONNECT 0177.0.0.1:80 HTTP/1.1\r\n\r\n",
+        b"CONNECT 127.0.0.1.:80 HTTP/1.1\r\n\r\n",
+        b"CONNECT user@a.org:443 HTTP/1.1\r\n\r\n",
+        b"CONNECT a.org@b.org:443 HTTP/1.1\r\n\r\n",
+        b"CONNECT a.org:443:22 HTTP/1.1\r\n\r\n",
+        b"CONNECT a..org:443 HTTP/1.1\r\n\r\n",
+        b"CONNECT a.org..:443 HTTP/1.1\r\n\r\n",
+        b"CONNECT .a.org:443 HTTP/1.1\r\n\r\n",
+        b"CONNECT *.a.org:443 HTTP/1.1\r\n\r\n",
+        b"CONNECT a.org:-1 HTTP/1.1\r\n\r\n",
+        b"CONNECT a.org: 443 HTTP/1.1\r\n\r\n",
+        b"CONNECT [fe80::1%25eth0]:22 HTTP/1.1\r\n\r\n",
+        b"CONNECT [::127.1]:22 HTTP/1.1\r\n\r\n",
+        b"CONNECT a.org\0.b.org:443 HTTP/1.1\r\n\r\n",
+        b"CONNECT a.org%00.b.org:443 HTTP/1.1\r\n\r\n",
+        "CONNECT b\u00fccher.de:443 HTTP/1.1\r\n\r\n".encode(),
+        "CONNECT \uff41.org:443 HTTP/1.1\r\n\r\n".encode(),  # a wide letter: IDNA makes the usual one of it
+        "CONNECT a\u3002org:443 HTTP/1.1\r\n\r\n".encode(),  # another full stop
+        "CONNECT 127.0.0.\u0661:80 HTTP/1.1\r\n\r\n".encode(),  # a digit of Arabic
+        b"GET http://a%2eorg/ HTTP/1.1\r\n\r\n",
+        b"GET http://a.org:80:80/ HTTP/1.1\r\n\r\n",
+        b"GET http:///a.org/ HTTP/1.1\r\n\r\n",
+        b"GET http://a.org/ HTTP/1.1 \r\n\r\n",
+        b"GET  http://a.org/ HTTP/1.1\r\n\r\n",
+        b"GET http://a.org/ x HTTP/1.1\r\n\r\n",
+        b"GET ftp://a.org/ HTTP/1.1\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\r\n\r\n",
         b"\x05\x01\x00\r\n\r\n",
     ],
 )

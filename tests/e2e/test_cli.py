@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from sandcell import Sandbox
 from sandcell.cli.check import check_engine, describe_outcome
+from sandcell.cli.verbs import main
 from sandcell.config import Config
 from sandcell_container.conformance import CHECKS, Outcome
 
@@ -490,3 +492,18 @@ def test_sandboxes_are_stopped_started_and_pruned(shell: Shell) -> None:
     assert shell("prune").stdout == b""
     assert shell("snapshots").stdout.split() == [b"NAME", b"ENGINE", b"AGE", b"MIB"]
     assert shell("snapshots", "--rm", "never").returncode == 125
+
+
+def test_update_changes_the_network_of_a_sandbox_that_exists(capfd: pytest.CaptureFixture[str]) -> None:
+    with Sandbox.create(engine="local", name="to-be-changed") as box:
+        box.files.write("note", "kept")
+        assert main(["update", "--network", "a.test,*.b.test", "to-be-changed"]) == 0
+        assert box.info().network == ("a.test", "*.b.test")
+        assert main(["update", "--network", "c.test", "--idle-timeout", "900", "to-be-changed"]) == 0
+        assert (box.info().network, box.files.read("note")) == (("c.test",), "kept")
+        assert main(["update", "to-be-changed"]) != 0
+        assert main(["update", "--network", "http://c.test/", "to-be-changed"]) != 0
+    said = capfd.readouterr()
+    assert said.out == "to-be-changed\trestarted\nto-be-changed\tupdated\n"
+    assert "--network" in said.err
+    assert "INVALID_ARGUMENT" in said.err

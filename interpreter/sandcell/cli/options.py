@@ -138,6 +138,14 @@ examples:
   sandcell ps --json
   sandcell ps lab                   # the processes and terminals of the sandbox lab
 """
+_UPDATE = """
+What is not given stays; files, environment and secrets stay in any case. Some changes take a restart, which ends what runs: from
+or to a network of hosts, from or to "none" or "open", and limits where there is no control group.
+
+examples:
+  sandcell update --network pypi.org,files.pythonhosted.org lab
+  sandcell update --network none --memory 2GiB lab
+"""
 _STOP = """
 Its files, environment and secrets stay; what runs in it ends.
 
@@ -412,7 +420,7 @@ def _add_network(verb: argparse._ActionsContainer) -> None:  # pyright: ignore[r
         "--network",
         type=_network,
         metavar="HOSTS",
-        help='what a new sandbox may reach: none (default), open, or hosts with commas between, such as "pypi.org,*.example.org"',
+        help='what the sandbox may reach: none (the default of a new one), open, or hosts with commas between, such as "pypi.org,*.example.org"',
     )
 
 
@@ -441,6 +449,16 @@ def _add_sandboxes(add: _AddParser) -> None:
     port.add_argument("--no-browser", dest="browser", action="store_false", help="print the URL only")
     port.add_argument(
         "--rotate", action="store_true", help="with another token; the old URL is worth nothing"
+    )
+    update = _add_verb(add, "update", "change what a sandbox may reach and use", _UPDATE)
+    update.add_argument("name", metavar="NAME", help="a name or an id")
+    _add_network(update)
+    for name in ("memory", "disk"):
+        update.add_argument(f"--{name}", metavar="SIZE", help='such as "2GiB"')
+    update.add_argument("--cpus", type=float, metavar="N", help="cores, such as 0.5")
+    update.add_argument("--pids", type=_count, metavar="N", help="processes and threads")
+    update.add_argument(
+        "--idle-timeout", type=_seconds, metavar="SECONDS", help="until it is stopped or removed"
     )
     for verb, summary, examples in (
         ("stop", "end what runs in sandboxes, and keep their files", _STOP),

@@ -42,6 +42,7 @@ _VERBS = {
     "open": "sandcell.cli.open:open_port",
     "top": "sandcell.cli.top:list_processes",
     "ps": "sandcell.cli.sandboxes:list_sandboxes",
+    "update": "sandcell.cli.update:update_sandbox",
     "stop": "sandcell.cli.sandboxes:stop_sandboxes",
     "rm": "sandcell.cli.sandboxes:remove_sandboxes",
     "snapshots": "sandcell.cli.sandboxes:list_snapshots",
