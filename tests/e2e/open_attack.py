@@ -98,7 +98,7 @@ def echo() -> object:
 
 def rebound() -> object:
     """Look a name up twice: first it is public."""
-    return [connect("rebind.example.org", 80)(), tried(connect("rebind.example.org", 80))]
+    return [connect("rebind.wild.example.org", 80)(), tried(connect("rebind.wild.example.org", 80))]
 
 
 def tried(do: Callable[[], object]) -> object:
@@ -140,8 +140,8 @@ for name, host in {
     "decimal": str(int.from_bytes(socket.inet_aton(PRIVATE), "big")),
     "hexadecimal": "0xa.0x9.0x8.0x7",
     "octal": "012.011.010.07",
-    "inside.example.org": "inside.example.org",
-    "metadata.example.org": "metadata.example.org",
+    "inside.wild.example.org": "inside.wild.example.org",
+    "metadata.wild.example.org": "metadata.wild.example.org",
 }.items():
     attempt(name, connect(host, 80))
 attempt("listed, another port", connect(LISTED, 81))

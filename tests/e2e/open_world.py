@@ -1,176 +1,29 @@
-"""A program for `test_open_network`: a machine of its own (a network and a mount namespace) beside a world of its own (another
-network namespace), where every address answers and all that arrives is written down. It opens a sandbox's network there, runs the
-program given on standard input in it, and says as JSON what that printed and what arrived.
+"""A program for `test_open_network`: started in a network and a mount namespace of its own, it makes a small world there, runs the
+program on its standard input in a sandbox whose network is open, and says as JSON what that printed and what the world has seen.
 """
 
 from __future__ import annotations
 
-import http.server
 import json
-import os
-import socket
-import struct
-import subprocess
 import sys
-import threading
 from pathlib import Path
 
+from tests.e2e.small_world import LISTED, connect
+
 from sandcell import Sandbox
-from sandcell_container.engines.namespaces import drop_privileges
 
-PUBLIC, PRIVATE, LISTED, METADATA = "93.184.215.14", "10.9.8.7", "10.9.8.6", "169.254.169.254"
-MACHINE, DNS, PUBLIC_6 = "93.184.215.1", "10.9.8.53", "2606:2800::14"
-NAMES = {"site.example.org": PUBLIC, "inside.example.org": PRIVATE, "metadata.example.org": METADATA}
-LOOPBACK_PORT, OWN_PORT, END_PORT = 7000, 7001, 4321
-NETWORK = ("open", f"{LISTED}:80")
-_TCP, _UDP = 6, 17
-_IP_4, _IP_6, _ALL = 0x0800, 0x86DD, 3  # ETH_P_*
+_NETWORK = ("open", f"{LISTED}:80")
 
 
-class _Site(http.server.BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        said = self.connection.getsockname()[0].encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(said)))
-        self.end_headers()
-        self.wfile.write(said)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Stay silent."""
-
-
-def _serve(host: str, port: int) -> None:
-    server = http.server.ThreadingHTTPServer((host, port), _Site)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-
-
-def _ip(*lines: str) -> None:
-    for line in lines:
-        subprocess.run(["ip", *line.split()], check=True)
-
-
-def _echo(port: int) -> None:
-    """Answer datagrams at the public address with what they hold."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ours:
-        ours.bind((PUBLIC, port))
-        while True:
-            said, sender = ours.recvfrom(2048)
-            ours.sendto(said, sender)
-
-
-def _resolve() -> None:
-    """Be a name server that knows `NAMES`. The name rebind.example.org is public and private by turns."""
-    turns = 0
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ours:
-        ours.bind((DNS, 53))
-        while True:
-            query, sender = ours.recvfrom(2048)
-            name, end = _name_of(query)
-            address = NAMES.get(name)
-            if name == "rebind.example.org":
-                turns += 1
-                address = PUBLIC if turns % 2 else PRIVATE
-            is_asked = address is not None and query[end : end + 2] == b"\0\x01"  # A
-            answer = b"\xc0\x0c\0\x01\0\x01\0\0\0\0\0\x04" + socket.inet_aton(address or "0.0.0.0")
-            counts = struct.pack(">HHHH", 1, int(is_asked), 0, 0)
-            flags = b"\x81\x80" if address is not None else b"\x81\x83"
-            ours.sendto(query[:2] + flags + counts + query[12 : end + 4] + answer * is_asked, sender)
-
-
-def _name_of(query: bytes) -> tuple[str, int]:
-    labels, at = list[str](), 12
-    while query[at]:
-        labels.append(query[at + 1 : at + 1 + query[at]].decode().lower())
-        at += query[at] + 1
-    return ".".join(labels), at + 1
-
-
-def world() -> None:
-    """Be the world: serve, note what arrives, and print that once somebody asks for `END_PORT`."""
-    _ip("link set lo up")
-    sys.stdout.write("made\n")
-    sys.stdout.flush()
-    sys.stdin.readline()  # the cable is there
-    _ip(
-        f"address add {PUBLIC}/24 dev inner",
-        f"-6 address add {PUBLIC_6}/64 dev inner nodad",
-        "link set inner up",
-    )
-    for address in (PRIVATE, LISTED, METADATA, DNS):
-        _ip(f"address add {address}/32 dev lo")
-    with socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(_ALL)) as wire:
-        wire.bind(("inner", _ALL))
-        for port in (80, 81):
-            _serve("0.0.0.0", port)
-        for run in (lambda: _echo(9999), _resolve):
-            threading.Thread(target=run, daemon=True).start()
-        sys.stdout.write("ready\n")
-        sys.stdout.flush()
-        sys.stdout.write(json.dumps(sorted(_listen(wire))) + "\n")
-        sys.stdout.flush()
-
-
-def _listen(wire: socket.socket) -> set[str]:
-    """Return the destinations of all packets that come before the one to `END_PORT`."""
-    seen = set[str]()
-    while True:
-        packet, sender = wire.recvfrom(2**16)
-        if sender[2] == socket.PACKET_OUTGOING:
-            continue
-        # Multicast is what a machine says to its neighbours all the time.
-        if sender[1] == _IP_6 and packet[24] != 0xFF:
-            seen.add(f"[{socket.inet_ntop(socket.AF_INET6, packet[24:40])}]")
-        if sender[1] != _IP_4:
-            continue
-        after = packet[(packet[0] & 15) * 4 :]
-        has_port = packet[9] in (_TCP, _UDP)
-        port = struct.unpack(">H", after[2:4])[0] if has_port else packet[9]
-        if port == END_PORT:
-            return seen
-        seen.add(f"{socket.inet_ntoa(packet[16:20])}:{port}")
-
-
-def machine(folder: Path, attack: str) -> None:
-    """Be the machine on which the sandbox is, with files in `folder`."""
-    _ip("link set lo up")
-    command = ["unshare", "--net", sys.executable, "-m", "tests.e2e.open_world", "world"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdin is not None
-        assert other.stdout is not None
-        other.stdout.readline()
-        _ip(
-            f"link add outer type veth peer name inner netns {other.pid}",
-            f"address add {MACHINE}/24 dev outer",
-            "-6 address add 2606:2800::1/64 dev outer nodad",
-            "link set outer up",
-            f"route add default via {PUBLIC}",
-        )
-        other.stdin.write("connected\n")
-        other.stdin.flush()
-        other.stdout.readline()
-        _show_files(folder)
-        _serve("127.0.0.1", LOOPBACK_PORT)
-        _serve("0.0.0.0", OWN_PORT)
-        if os.geteuid():
-            drop_privileges()  # bubblewrap wants none but root's
-        with Sandbox.create(engine="local", network=NETWORK) as box:
+def main(folder: Path, attack: str) -> None:
+    """Attack from a sandbox, with files in `folder`."""
+    with connect(folder) as world:
+        with Sandbox.create(engine="local", network=_NETWORK) as box:
             done = box.exec(["python3", "-c", attack], timeout=50)
-        with socket.socket() as last:
-            last.connect_ex((PUBLIC, END_PORT))
-        arrived = json.loads(other.stdout.readline())
+        seen = world.seen()
     found = json.loads(done.stdout) if done.ok else {"failed": done.stderr}
-    sys.stdout.write(json.dumps({"found": found, "arrived": arrived}))
-
-
-def _show_files(folder: Path) -> None:
-    for name, text in {"hosts": "127.0.0.1 localhost\n", "resolv.conf": f"nameserver {DNS}\n"}.items():
-        (folder / name).write_text(text)
-        (folder / name).chmod(0o644)
-        subprocess.run(["mount", "--bind", str(folder / name), f"/etc/{name}"], check=True)
+    sys.stdout.write(json.dumps({"found": found, **seen._asdict()}))
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "world":
-        world()
-    else:
-        machine(Path(sys.argv[2]), sys.stdin.read())
+    main(Path(sys.argv[1]), sys.stdin.read())

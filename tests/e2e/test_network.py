@@ -131,6 +131,7 @@ _ANSWERED = {
     "tunnel://a.wild.example.org": "93.184.215.14",
     "http://listed.wild.example.org": "10.9.8.6",  # private, and listed
     "http://10.9.8.6": "10.9.8.6",
+    "http://rebind.wild.example.org": "93.184.215.14",
 }
 _REFUSED = (
     "http://other.example.net",
@@ -144,10 +145,13 @@ _REFUSED = (
     "http://169.254.169.254",
     "http://loop.wild.example.org",
     "tunnel://loop.wild.example.org",
+    "http://machine.wild.example.org",  # a public address, and this machine's own
+    "tunnel://rebind.wild.example.org",  # by now it is private
     "http://localhost",
     "http://127.0.0.1",
     "http://[::ffff:169.254.169.254]",
 )
+_BY_OTHER_WAYS = ("resolve://site.example.org", "resolve://secret.example.net", "datagram://10.9.8.53")
 
 
 def test_names_lead_to_public_addresses_and_to_those_that_are_listed(
@@ -156,7 +160,7 @@ def test_names_lead_to_public_addresses_and_to_those_that_are_listed(
     identity = [] if os.geteuid() == 0 else ["--map-current-user", "--keep-caps"]
     program = [sys.executable, "-m", "tests.e2e.network_world", any_place.name, str(tmp_path)]
     done = subprocess.run(
-        ["unshare", *identity, "--net", "--mount", *program, *_ANSWERED, *_REFUSED],
+        ["unshare", *identity, "--net", "--mount", *program, *_ANSWERED, *_REFUSED, *_BY_OTHER_WAYS],
         env={**os.environ, "SANDCELL_STATE_DIR": str(tmp_path / "state")},
         cwd=Path(__file__).parents[2],
         capture_output=True,
@@ -165,7 +169,13 @@ def test_names_lead_to_public_addresses_and_to_those_that_are_listed(
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    said = json.loads(done.stdout)
+    found = said["found"]
     assert {target: found[target] for target in _ANSWERED} == _ANSWERED
     for target in _REFUSED:
         assert "HOST_NOT_ALLOWED" in found[target], (target, found[target])
+    for target in _BY_OTHER_WAYS:
+        assert "rrno" in found[target], found[target]
+    # What is not listed is not even looked up: names could carry data out.
+    assert all(name == "site.example.org" or name.endswith(".wild.example.org") for name in said["asked"])
+    assert set(said["arrived"]) == {"10.9.8.53:53", "10.9.8.6:80", "93.184.215.14:443", "93.184.215.14:80"}
