@@ -140,6 +140,24 @@ def test_what_is_missing_is_said_with_its_remedy(monkeypatch: pytest.MonkeyPatch
     assert "apt install slirp4netns nftables" in caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [("nft", "nft cannot make the packet filter"), ("slirp4netns", "slirp4netns does not run here")],
+)
+def test_what_does_not_run_is_no_reason_to_start_without_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, broken: str, reason: str
+) -> None:
+    script = tmp_path / broken
+    script.write_text("#!/bin/sh\nexit 1\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(SandcellError) as caught:
+        Sandbox.create(engine="local", network="open")
+    assert caught.value.code is ErrorCode.ENGINE_UNAVAILABLE
+    assert reason in caught.value.message
+    assert caught.value.hint
+
+
 def _devices(sandbox: Sandbox) -> set[str]:
     lines = sandbox.exec("cat /proc/net/dev").stdout.splitlines()[2:]
     return {line.partition(":")[0].strip() for line in lines}

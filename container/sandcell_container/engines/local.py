@@ -157,7 +157,7 @@ def _run_probe(program: Program, descriptors: Sequence[int]) -> str | None:
 
 def _translated(failed: SandcellError) -> SandcellError:
     """Turn the failed start of one sandbox into what it says of the machine, where it says something of it."""
-    words = str(failed.details.get("words", ""))
+    words = "\n".join(str(failed.details.get(name, "")) for name in ("words", "reason"))
     cause = tunnel.explain(words) or bwrap.explain(words)
     if failed.code is not ErrorCode.START_FAILED or cause is None:
         return failed

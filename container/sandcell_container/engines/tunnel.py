@@ -83,7 +83,7 @@ def find_tunnel(network: Network, *, as_root: bool) -> Tunnel:
 def explain(words: str) -> Cause | None:
     """Return what the `words` of a start that failed say about this machine, None where they say nothing of it."""
     if _FILTER_FAILED in words:
-        return Cause("the kernel has no nftables", ("load the module: modprobe nf_tables",))
+        return Cause("nft cannot make the packet filter", ("load its kernel module: modprobe nf_tables",))
     if _TUNNEL_FAILED in words:
         return Cause(
             "slirp4netns does not run here",
