@@ -35,7 +35,7 @@ def update_sandbox(options: argparse.Namespace, config: Config) -> int:
     with Progress(f"changing {options.name}", sys.stderr):
         found = find_record(the_host().records(), options.name)
         record = found.record
-        change = Change(given, engine=record.engine)
+        change = Change(given)
         done = found.engine.update(record.id, change)
         if record.status == "running" and not done.restarted:
             _tell(record, change, config)
