@@ -179,3 +179,24 @@ def test_names_lead_to_public_addresses_and_to_those_that_are_listed(
     # What is not listed is not even looked up: names could carry data out.
     assert all(name == "site.example.org" or name.endswith(".wild.example.org") for name in said["asked"])
     assert set(said["arrived"]) == {"10.9.8.53:53", "10.9.8.6:80", "93.184.215.14:443", "93.184.215.14:80"}
+
+
+_FLOOD = """
+import socket, sys, urllib.request
+lines = [socket.create_connection(("127.0.0.1", 3128), 50) for _ in range(300)]
+print(sum(b"RATE_LIMITED" in line.recv(100) for line in lines[-20:]))
+lines[0].sendall(b"CONNECT 127.0.0.1:3128 HTTP/1.1\\r\\n\\r\\n")  # the proxy by itself
+print(b"HOST_NOT_ALLOWED" in lines[0].recv(100))
+for line in lines:
+    line.close()
+while True:  # until it has heard of these ends
+    try:
+        print(urllib.request.urlopen(sys.argv[1], timeout=50).read().decode())
+        break
+    except urllib.error.HTTPError as problem:
+        assert problem.code == 503, problem
+"""
+
+
+def test_a_flood_of_connections_is_bounded_and_over_when_they_end(sandbox: Sandbox, site: str) -> None:
+    assert run(sandbox, _FLOOD, f"http://{site}/after").split("\n") == ["20", "True", f"/after of {site}"]
