@@ -185,6 +185,11 @@ class Engine(Protocol):
         """Look after what a crash of host programs or of the machine has left, and clean it up."""
         ...
 
+    def remove_unused(self, older_than: float) -> Sequence[str]:
+        """Remove what was made for sandboxes, environments with packages and images, where nothing stands on it and nobody has
+        asked for it for so many seconds; return what it was called. What is taken away is made again when it is asked for. What was made in the last ten minutes stays."""
+        ...
+
     def stats(self, sandbox_id: str) -> Stats:
         """Return what the sandbox uses, of its limits. What the engine cannot tell is None there."""
         ...

@@ -591,7 +591,7 @@ class UpdateSandbox(Body, frozen=True, kw_only=True):
 
 class SandboxInfo(Answer, frozen=True, kw_only=True):
     """GET /v1/info. `memory` and `disk` speak of the sandbox, never of the host; None where unlimited. `network` is "none",
-    "open", or the list of hosts that it may reach."""
+    "open", or the list of hosts that it may reach. `ports`: those that are exposed."""
 
     id: str
     name: str

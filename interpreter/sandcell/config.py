@@ -52,6 +52,7 @@ class Config:
         None  # exposed ports are named PORT-TOKEN.<this>, which leads here; None: by an address
     )
     pull: str = "missing"  # images of other people's are fetched: missing, always, never
+    keep_unused: float = 30 * 86400.0  # environments and images that nothing uses are pruned after it
     build_network: str | None = None  # of image builds, as the daemon calls it; None: its default
     build_ca_bundle: str | None = None  # a file of certificates that pip trusts in image builds
     build_index_url: str | None = None  # where pip looks in image builds

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import io
+import os
 import tarfile
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import docker.errors
 import pytest
 
 from sandcell.client.host import the_host
-from sandcell_container.engines.image_context import own_version
+from sandcell_container.engines import docker_unused
+from sandcell_container.engines.docker_image import find_image
+from sandcell_container.engines.docker_unused import remove_unused_images
+from sandcell_container.engines.image_context import own_version, pack_context
+from sandcell_container.engines.image_recipe import DERIVED
 from sandcell_container.errors import ErrorCode, SandcellError
+from sandcell_container.named_lock import named_lock
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+    from pathlib import Path
 
     from tests.e2e.conftest import Place
 
@@ -122,6 +130,40 @@ def test_packages_are_there_without_a_network(place: Place) -> None:
         assert made.run_code("import six; six.__name__", check=True).value == "six"
     again = [tag for each in place.client.images.list() for tag in each.tags if "sandcell-derived" in tag]
     assert again == derived
+
+
+def test_an_image_that_nothing_uses_is_removed_after_a_while(place: Place, tmp_path: Path) -> None:
+    mark = f"sandcell.test-{uuid4().hex}"
+
+    def make(name: str) -> str:
+        """Make an image of one new file, which counts as one of Sandcell's here."""
+        lines = f"FROM scratch\nLABEL {mark}=1\nCOPY Dockerfile /{uuid4().hex}\n"
+        context = pack_context({"Dockerfile": lines.encode()})
+        place.client.images.build(fileobj=context, custom_context=True, tag=name)
+        return str(find_image(place.client, name).id)
+
+    def prune(seconds: float) -> set[str]:
+        return {each.rpartition("/")[2] for each in remove_unused_images(place.client, tmp_path, seconds)}
+
+    tag = f"test-{uuid4().hex}"
+    nameless, _ = make(f"{DERIVED}:{tag}"), make(f"{DERIVED}:{tag}")
+    own = f"sandcell-test:{tag}"
+    make(own)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(docker_unused, "VERSION", mark)
+        assert prune(0.0) == set(), "they were made just now"
+        patch.setattr(docker_unused, "SETTLING_S", -10.0)
+        container = place.client.containers.create(f"{DERIVED}:{tag}", "true", network_mode="none")
+        assert prune(-10.0) == {nameless}
+        container.remove()
+        with named_lock(tmp_path, f"{DERIVED}-{tag}"):
+            pass
+        later = os.stat(tmp_path / f"{DERIVED}-{tag}").st_mtime + 1000
+        os.utime(tmp_path / f"{DERIVED}-{tag}", (later, later))
+        assert prune(-10.0) == set(), "somebody has asked for it"
+        os.utime(tmp_path / f"{DERIVED}-{tag}", (0, 0))
+        assert prune(-10.0) == {f"{DERIVED}:{tag}"}
+    place.client.images.remove(find_image(place.client, own).tags[0])
 
 
 @pytest.mark.timeout(300)  # an index is asked, and what it has is built in

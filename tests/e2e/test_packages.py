@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -63,6 +65,31 @@ def test_a_snapshot_has_the_packages(wheels: Path) -> None:
         assert refused.value.code is ErrorCode.UNSUPPORTED
     finally:
         the_host().remove_snapshot("with-lintel")
+
+
+def test_what_nothing_stands_on_any_more_is_pruned(wheels: Path) -> None:
+    state = the_host().config.state_path / "environments"
+
+    def prune() -> list[str]:
+        """Nobody asks for any for a long time, then."""
+        for lock in (state / ".locks").iterdir():
+            os.utime(lock, (0, 0))
+        return the_host().remove_unused(60.0)
+
+    prune()
+    write_wheel(wheels, "frieze")
+    with Sandbox.create(engine="local", packages=["frieze"], on_release="stop") as made:
+        (folder,) = [each for each in state.iterdir() if each.name != ".locks"]
+        assert the_host().remove_unused(0.0) == [] == prune(), "it runs on it"
+    assert prune() == [], "it is stopped, and can be started"
+    image = made.snapshot("with-frieze")
+    made.remove()
+    assert prune() == [], "so can the snapshot"
+    the_host().remove_snapshot(image)
+    assert the_host().remove_unused(60.0 + time.time()) == [], "it was asked for since"
+    assert prune() == [str(folder)] and not folder.exists()
+    with Sandbox.create(engine="local", packages=["frieze"]) as again:
+        assert again.run_code("import frieze", check=True).ok
 
 
 def test_what_cannot_be_installed_says_why_and_leaves_nothing(wheels: Path) -> None:

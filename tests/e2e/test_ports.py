@@ -279,6 +279,7 @@ def test_where_nothing_listens_a_page_says_so(sandbox: Sandbox) -> None:
         answer = client.ask("GET")
         assert answer.status == 502 and b"PORT_NOT_LISTENING" in answer.read()
     found = {each.port: each for each in sandbox.ports.list()}
+    assert sandbox.info().ports == tuple(sorted(found))
     assert (found[9000].listening, found[9000].url) == (False, port.url)
     sandbox.ports.close(9000)
     with pytest.raises(SandcellError) as problem:

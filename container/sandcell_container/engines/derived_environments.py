@@ -1,7 +1,7 @@
 """Environments with packages that sandboxes ask for: each made once, by content, and shared read-only.
 
     STATE/environments/
-        .locks/KEY     held while it is made
+        .locks/KEY     held while it is made, or looked for: its time is that of the last use
         KEY/           0755: a venv above the environment that it was asked for
             complete   written last: without it the folder is what a crash has left
 
@@ -18,15 +18,17 @@ import subprocess
 import tempfile
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sandcell_container.engine import Deadlines
 from sandcell_container.engines.environment import make_venv
+from sandcell_container.engines.image_recipe import SETTLING_S
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.file_tree import remove_tree
-from sandcell_container.named_lock import named_lock
+from sandcell_container.named_lock import idle_lock, named_lock
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from sandcell_container.engines.environment import PythonEnvironment
@@ -36,6 +38,7 @@ __all__ = ["DerivedEnvironments"]
 
 _FORMAT = 1  # of what a folder holds
 _MOST_WORDS = 4000
+_LOCKS = ".locks"
 
 
 class DerivedEnvironments:
@@ -57,12 +60,29 @@ class DerivedEnvironments:
         key = _key(base, packages)
         folder = self._place / key
         made = _above(base, folder)
-        with named_lock(self._place / ".locks", key):
+        with named_lock(self._place / _LOCKS, key):
             if not (folder / "complete").exists():
                 remove_tree(folder)
                 self._make(folder, base, packages)
                 (folder / "complete").touch()
         return made
+
+    def remove_unused(self, pythons: Iterable[dict[str, Any]], older_than: float) -> list[str]:
+        """Remove those that nobody has asked for, for so many seconds, and on which none of `pythons` stands, the facts of
+        environments of sandboxes and snapshots. Returns their folders. One of the last ten minutes stays."""
+        if not self._place.is_dir():
+            return []
+        in_use = json.dumps(list(pythons))  # a folder's name is a hash: nothing else has it in its paths
+        candidates = [
+            each for each in self._place.iterdir() if each.name != _LOCKS and each.name not in in_use
+        ]
+        removed = list[str]()
+        for folder in candidates:
+            with idle_lock(self._place / _LOCKS, folder.name, since=max(older_than, SETTLING_S)) as is_idle:
+                if is_idle:
+                    remove_tree(folder)
+                    removed.append(str(folder))
+        return removed
 
     def _make(self, folder: Path, base: PythonEnvironment, packages: tuple[str, ...]) -> None:
         try:

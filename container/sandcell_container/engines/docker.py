@@ -43,6 +43,7 @@ from sandcell_container.engines.docker_snapshot import list_snapshots, remove_sn
 from sandcell_container.engines.docker_start import open_relay
 from sandcell_container.engines.docker_stats import read_stats
 from sandcell_container.engines.docker_table import Found, look
+from sandcell_container.engines.docker_unused import remove_unused_images
 from sandcell_container.engines.docker_update import Change, change_of, update_running
 from sandcell_container.engines.partial import PartialEngine
 from sandcell_container.errors import ErrorCode, SandcellError
@@ -149,6 +150,11 @@ class DockerEngine(PartialEngine):
         live = tuple(each.id for each in found.records if each.status != "stopped")
         stopped = tuple(each.id for each in found.records if each.status == "stopped")
         return Pruned(live=live, stopped=stopped, removed=tuple(found.removed))
+
+    def remove_unused(self, older_than: float) -> Sequence[str]:
+        """Remove images that nothing uses. Source: `Engine.remove_unused`."""
+        with open_client(self._daemon, _DEADLINES.call) as client:
+            return remove_unused_images(client, self._workshop.locks, older_than)
 
     def update(self, sandbox_id: str, change: Callable[[SandboxSpec], SandboxSpec]) -> Updated:
         """Make it another one with the same files. Source: `Engine.update`."""

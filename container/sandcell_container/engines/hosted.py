@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from sandcell_container.end import End
     from sandcell_container.engine import Probe, Pruned, Record, Snapshot
     from sandcell_container.engines.cgroups import Parents
+    from sandcell_container.engines.derived_environments import DerivedEnvironments
     from sandcell_container.engines.hosted_copy import Inside
     from sandcell_container.engines.sandbox_host import Blueprint
     from sandcell_container.engines.settings import EngineSettings
@@ -91,6 +92,10 @@ class HostedEngine(PartialEngine):
 
     def prune(self) -> Pruned:
         return self._host.prune()
+
+    def remove_unused(self, older_than: float) -> Sequence[str]:
+        pythons = [*self._host.pythons(), *self._snapshots.pythons()]
+        return self._derived_environments().remove_unused(pythons, older_than)
 
     def stats(self, sandbox_id: str) -> Stats:
         entry = self._host.entry(sandbox_id)
@@ -194,10 +199,14 @@ class HostedEngine(PartialEngine):
         packages = self._recipe(spec).packages
         if not packages:
             return base
-        from sandcell_container.engines.derived_environments import DerivedEnvironments
+        return self._derived_environments().obtain(base, packages)
 
-        place = self._settings.state / "environments"
-        return DerivedEnvironments(place, self._settings.images).obtain(base, packages)
+    def _derived_environments(self) -> DerivedEnvironments:
+        from sandcell_container.engines.derived_environments import (
+            DerivedEnvironments,
+        )  # few ask for packages
+
+        return DerivedEnvironments(self._settings.state / "environments", self._settings.images)
 
     def _recipe(self, spec: SandboxSpec) -> Recipe:
         """Return what is to be put in.

@@ -8,7 +8,13 @@ from dataclasses import dataclass, field
 
 from sandcell_container.errors import ErrorCode, error
 
-__all__ = ["PRESETS", "ImageOrder", "Recipe", "recipe_of"]
+__all__ = ["DERIVED", "PRESETS", "SETTLING_S", "ImageOrder", "Recipe", "recipe_of"]
+
+DERIVED = "sandcell-derived"
+"""What images are called that are made for sandboxes; their tags say of what."""
+
+SETTLING_S = 600.0
+"""What is made stays for so long at least: a sandbox that is being made stands on it before anybody can see that it does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +31,7 @@ class Recipe:
     def tag(self, base: str) -> str:
         """Return the name of the image that this makes of the image with the id `base`: the same for the same content."""
         content = json.dumps([base, sorted(self.packages), sorted(self.apt)])
-        return f"sandcell-derived:{hashlib.sha256(content.encode()).hexdigest()[:32]}"
+        return f"{DERIVED}:{hashlib.sha256(content.encode()).hexdigest()[:32]}"
 
     def dockerfile(self, base: str) -> str:
         """Return the build from `base`. With a `ca.crt` that is not empty pip trusts what is in it.

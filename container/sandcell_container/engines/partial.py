@@ -43,6 +43,9 @@ class PartialEngine(ABC):
         live = tuple(each.id for each in found if each.status in {"running", "creating"})
         return Pruned(live=live, stopped=tuple(each.id for each in found if each.id not in live))
 
+    def remove_unused(self, older_than: float) -> Sequence[str]:
+        return ()
+
     def start(self, sandbox_id: str) -> Record:
         self._refuse("start a sandbox again", hint="create a new one")
 

@@ -108,6 +108,10 @@ class SandboxHost:
     def stop(self, sandbox_id: str) -> None:
         self._registry.rest(sandbox_id)
 
+    def pythons(self) -> list[dict[str, Any]]:
+        """Return what the Pythons of all sandboxes of this machine stand on, whatever engine they are of."""
+        return [entry.python for entry in self._registry.entries()]
+
     def list(self) -> list[Record]:
         return [entry.record for entry in self._registry.entries() if entry.record.engine == self._engine]
 

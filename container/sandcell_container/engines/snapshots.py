@@ -84,6 +84,11 @@ class Snapshots:
         mine = (each for each in found if each.engine == self._engine)
         return sorted(mine, key=lambda each: each.created_at)
 
+    def pythons(self) -> Sequence[dict[str, Any]]:
+        """Return what the Pythons of all snapshots here stand on, whatever engine they are of."""
+        folders = self._state.iterdir() if self._state.is_dir() else ()
+        return [kept.python for folder in folders if (kept := _read(folder)) is not None]
+
     def restore(self, name: str, folder: Path, *, owner: int | None) -> dict[str, Any]:
         """Copy the files of a snapshot into a sandbox's `folder`, for the user `owner`; returns what its Python stands on.
 

@@ -164,10 +164,12 @@ examples:
   sandcell snapshots --rm monday
 """
 _PRUNE = """
-Every command cleans up what it comes across; this one looks at all there is, and tells.
+Every command cleans up what it comes across; this one looks at all there is, and tells. What was made of packages for sandboxes
+and is of no use any more is removed.
 
-example:
+examples:
   sandcell prune
+  sandcell prune --unused-for 0
 """
 _INSTALL = """
 examples:
@@ -468,7 +470,13 @@ def _add_sandboxes(add: _AddParser) -> None:
         each.add_argument("names", nargs="+", metavar="NAME", help="a name or an id")
     snapshots = _add_verb(add, "snapshots", "list the snapshots of sandboxes", _SNAPSHOTS)
     snapshots.add_argument("--rm", metavar="NAME", action="append", default=[], help="remove one instead")
-    _add_verb(add, "prune", "clean up after programs that crashed", _PRUNE)
+    prune = _add_verb(add, "prune", "clean up after programs that crashed", _PRUNE)
+    prune.add_argument(
+        "--unused-for",
+        type=float,
+        metavar="SECONDS",
+        help="remove environments and images that nothing has used for so long; by default 30 days",
+    )
 
 
 def _add_image(add: _AddParser) -> None:

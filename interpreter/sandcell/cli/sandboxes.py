@@ -54,13 +54,17 @@ def remove_sandboxes(options: argparse.Namespace, _: Config) -> int:
     return _for_each(options.names, "removing", lambda found: found.engine.remove(found.record.id))
 
 
-def prune_sandboxes(_options: argparse.Namespace, _config: Config) -> int:
-    """Clean up after programs that crashed, on every engine that answers, and print what became of each sandbox."""
+def prune_sandboxes(options: argparse.Namespace, config: Config) -> int:
+    """Clean up after programs that crashed, on every engine that answers, and print what became of each sandbox; then remove what
+    was made for sandboxes and is of no use any more."""
+    older_than = config.keep_unused if options.unused_for is None else options.unused_for
     with Progress("looking after what is left", sys.stderr):
         found = the_host().prune()
+        unused = the_host().remove_unused(older_than)
     for state in ("live", "stopped", "removed"):
         ids = sorted({name for each in found for name in getattr(each, state)})
         write_stdout("".join(f"{state}\t{name}\n" for name in ids))
+    write_stdout("".join(f"unused\t{name}\n" for name in sorted(unused)))
     return 0
 
 

@@ -109,6 +109,12 @@ class Host:
         """Look after what crashes have left, on every engine that answers."""
         return self._ask_all(lambda engine: engine.prune())
 
+    def remove_unused(self, older_than: float) -> list[str]:
+        """Remove environments and images that nothing has used for so many seconds, on every engine that answers."""
+        return [
+            name for names in self._ask_all(lambda engine: engine.remove_unused(older_than)) for name in names
+        ]
+
     def snapshots(self) -> list[Snapshot]:
         """Return the snapshots of every engine that answers."""
         return [each for found in self._ask_all(lambda engine: engine.snapshots()) for each in found]

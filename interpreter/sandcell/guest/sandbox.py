@@ -119,6 +119,7 @@ def describe(guest: Guest | Desk, stats: Stats) -> SandboxInfo:
         tools=tuple(name for name in _TOOLS if _find(name, boot.base_env)),
         memory={"limit": stats.memory.limit, "used": stats.memory.used},
         disk={"limit": stats.disk.limit, "used": stats.disk.used},
+        ports=tuple(sorted(guest.memo.exposures)),
         warnings=(*boot.warnings, *guest.contexts.warnings, *warnings_of(boot.secrets)),
     )
 
