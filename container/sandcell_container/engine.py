@@ -59,7 +59,8 @@ class Deadlines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """Whether an engine can be used here: `reason` says why not, `remedies` what to do, each one line."""
+    """Whether an engine can be used here: `reason` says why not, `remedies` what to do, each one line; of one that can be used,
+    for what not every sandbox needs."""
 
     engine: str
     usable: bool

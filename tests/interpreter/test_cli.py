@@ -214,12 +214,12 @@ def test_a_traceback_has_no_colours_but_on_a_terminal(capfd: pytest.CaptureFixtu
 def test_the_doctor_says_why_not_and_what_to_do() -> None:
     probes = [
         Probe(engine="docker", usable=False, reason="no daemon answers", remedies=("start it", "or do not")),
-        Probe(engine="local", usable=True, version="bubblewrap 0.8.0"),
+        Probe(engine="local", usable=True, version="bubblewrap 0.8.0", remedies=("for more: do it",)),
     ]
     shown = doctor.report(probes).splitlines()
     assert shown[0] == "docker   does not work here: no daemon answers"
     assert shown[1:3] == ["         - start it", "         - or do not"]
-    assert shown[3] == "local    works bubblewrap 0.8.0"
+    assert shown[3:5] == ["local    works bubblewrap 0.8.0", "         - for more: do it"]
     assert shown[-1] == 'engine "auto" takes local'
 
 

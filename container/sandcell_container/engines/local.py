@@ -68,11 +68,19 @@ class LocalEngine(HostedEngine):
             return Probe(engine=self.name, usable=False, reason=failed.message, remedies=(failed.hint,))
         version = f"bubblewrap {self._tools.bubblewrap.version}"
         if words is None:
-            return Probe(engine=self.name, usable=True, version=version)
+            return Probe(engine=self.name, usable=True, version=version, remedies=self._lacks())
         cause = bwrap.explain(words) or bwrap.Cause(words.strip()[-300:] or "bubblewrap ended silently", ())
         return Probe(
             engine=self.name, usable=False, reason=cause.reason, remedies=cause.remedies, version=version
         )
+
+    def _lacks(self) -> tuple[str, ...]:
+        """Return what to do for what not every sandbox needs, each one line."""
+        try:
+            tunnel.find_tunnel("open", as_root=bool(self._uids))
+        except SandcellError as missing:
+            return (f'for network="open": {missing.hint.partition(";")[0]}',)
+        return ()
 
     def create(self, spec: SandboxSpec) -> Record:
         try:

@@ -19,7 +19,6 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, NoReturn
 
-from sandcell_container.descriptors import raise_limit
 from sandcell_container.engines import namespaces
 from sandcell_container.engines.bwrap import Cause
 from sandcell_container.engines.egress import ProxySide, keep_only
@@ -38,6 +37,7 @@ RESOLVER = "10.0.2.3"  # of slirp4netns: it asks the resolver of the host
 _DEVICE, _DEVICE_NUMBER = "/dev/net/tun", os.makedev(10, 200)
 FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin"  # which the PATH of an ordinary user often has not
 _MESSAGE = 4096
+_MOST_FILES = 1024  # each connection of user code is one, with buffers of this machine's memory
 _OPTIONS = (
     "--configure",
     "--mtu=65520",
@@ -113,7 +113,7 @@ def become_tunnel(side: ProxySide, tunnel: Tunnel, *, identity: int | None, pare
         namespaces.tie_to_parent(parent)
         namespaces.leave_keyring()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        raise_limit()  # each connection of user code is a descriptor
+        resource.setrlimit(resource.RLIMIT_NOFILE, (_MOST_FILES, _MOST_FILES))
         side = keep_only(side)
         if identity is not None:
             if tunnel.own_device:

@@ -63,12 +63,12 @@ def _fix(troubles: list[Trouble], config: Config) -> str:
 
 
 def report(probes: list[Probe]) -> str:
-    """Return what is known of the engines as text: one line each, and below it why not and what to do."""
+    """Return what is known of the engines as text: one line each, and below it why not and what to do, or what it lacks."""
     lines = list[str]()
     for each in probes:
         note = f"works {each.version}".rstrip() if each.usable else "does not work here: " + each.reason
         lines.append(f"{each.engine:8} {note}")
-        lines += [f"{'':8} - {remedy}" for remedy in each.remedies if not each.usable]
+        lines += [f"{'':8} - {remedy}" for remedy in each.remedies]
     chosen = _chosen(probes)
     lines.append("process  no isolation at all: by name only, for development")
     lines.append(f'engine "auto" takes {chosen}' if chosen else 'engine "auto" finds none that works')
