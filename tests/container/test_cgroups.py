@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sandcell_container.cgroup import ControlGroup, Usage, end_group, read_usage
+from sandcell_container.cgroup_mounts import find_own_group
 from sandcell_container.engines.cgroups import (
     Parents,
     find_parents,
@@ -178,3 +179,30 @@ def test_a_real_group_holds_and_tells(group: ControlGroup) -> None:
     assert (used.oom_kills, used.pids) == (1, 0)
     assert (used.cpu_time or 0) > 0
     assert (used.peak_memory or 64 * 2**20) >= 60 * 2**20
+
+
+# --- inside of a container
+
+
+def test_a_container_without_a_namespace_for_groups_sees_its_own() -> None:
+    names = ("memory", "pids", "cpu", "cpuacct", "freezer")
+    mounts = "".join(
+        mountinfo(Path(f"/sys/fs/cgroup/{name}"), "cgroup", f"rw,{name}", root="/docker/abc")
+        for name in names
+    )
+    groups = "".join(f"1:{name}:/docker/abc\n" for name in names) + "0::/docker/abc\n"
+    found = find_own_group(mounts, groups)
+    assert found is not None and found.version == 1
+    assert found.folders == {name: f"/sys/fs/cgroup/{name}" for name in names[:4]}
+    found = find_own_group(
+        mountinfo(Path("/sys/fs/cgroup"), "cgroup2", "rw", root="/docker/abc"), "0::/docker/abc\n"
+    )
+    assert found is not None and (found.version, found.folders["pids"]) == (2, "/sys/fs/cgroup")
+
+
+def test_what_is_mounted_of_others_is_not_its_own() -> None:
+    whole = mountinfo(Path("/sys/fs/cgroup/memory"), "cgroup", "rw,memory")
+    others = mountinfo(Path("/sys/fs/cgroup/memory"), "cgroup", "rw,memory", root="/docker")
+    for mounts in (whole, others, "", mountinfo(Path("/sys/fs/cgroup"), "cgroup2", "rw")):
+        assert find_own_group(mounts, "4:memory:/docker/abc\n0::/docker/abc\n") is None
+        assert find_own_group(mounts, "4:memory:/\n0::/\n") is None

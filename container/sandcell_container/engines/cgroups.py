@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from sandcell_container.cgroup import ControlGroup
+from sandcell_container.cgroup_mounts import CONTROLLERS, GroupMount, read_groups, read_mounts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["Parents", "find_parents", "limit_group", "make_group", "plan_group", "read_file"]
 
 _NEEDED = ("memory", "pids")
-_WANTED = ("memory", "pids", "cpu", "cpuacct")
 _PERIOD_US = 100_000
 _LEAST_QUOTA_US = 1000
 
@@ -32,23 +32,13 @@ class Parents(NamedTuple):
     folders: dict[str, str]
 
 
-class _Mount(NamedTuple):
-    """One mount of a hierarchy: the folder `root` of it is at `place`."""
-
-    kind: str
-    root: str
-    place: str
-    options: frozenset[str]
-
-
 def find_parents(mounts: str, groups: str) -> Parents | None:
     """Return where groups may be made, None where nowhere.
 
     `mounts` is the text of /proc/self/mountinfo, `groups` of /proc/self/cgroup. Of version 2 it hands on the controllers
     to the groups that will be made, where that is not done yet.
     """
-    found = [mount for line in mounts.splitlines() if (mount := _mount_of(line)) is not None]
-    own = dict(_own_groups(groups))
+    found, own = read_mounts(mounts), read_groups(groups)
     return _find_v2(found, own) or _find_v1(found, own)
 
 
@@ -88,34 +78,13 @@ def read_file(group: ControlGroup, controller: str, name: str) -> str | None:
         return None
 
 
-def _mount_of(line: str) -> _Mount | None:
-    # 31 23 0:28 /root /place rw,relatime shared:1 - cgroup source rw,memory. Source: proc(5), mountinfo.
-    before, _, after = line.partition(" - ")
-    fields, kinds = before.split(), after.split()
-    if len(fields) < 5 or len(kinds) < 3 or kinds[0] not in {"cgroup", "cgroup2"}:
-        return None
-    return _Mount(kinds[0], _unescaped(fields[3]), _unescaped(fields[4]), frozenset(kinds[2].split(",")))
-
-
-def _unescaped(text: str) -> str:
-    return text.replace("\\040", " ").replace("\\134", "\\")
-
-
-def _own_groups(text: str) -> Iterable[tuple[str, str]]:
-    """Yield each controller of version 1, and "" for version 2, with the group that this program is in."""
-    for line in text.splitlines():
-        _, controllers, path = line.split(":", 2)
-        for controller in controllers.split(","):
-            yield controller, path
-
-
-def _find_v2(mounts: Iterable[_Mount], own: dict[str, str]) -> Parents | None:
+def _find_v2(mounts: Iterable[GroupMount], own: dict[str, str]) -> Parents | None:
     for mount in mounts:
         folder = _folder(mount, own.get("")) if mount.kind == "cgroup2" else None
         # The nearest first. A group with processes of its own hands nothing on, so it is mostly the next one above.
         while folder is not None:
             if os.access(folder, os.W_OK) and _hands_on(folder):
-                here = [each for each in _WANTED if each in _words(folder, "cgroup.subtree_control")]
+                here = [each for each in CONTROLLERS if each in _words(folder, "cgroup.subtree_control")]
                 return Parents(2, dict.fromkeys(here, folder))
             folder = os.path.dirname(folder) if folder != mount.place else None
     return None
@@ -140,10 +109,10 @@ def _words(folder: str, name: str) -> list[str]:
         return []
 
 
-def _find_v1(mounts: Iterable[_Mount], own: dict[str, str]) -> Parents | None:
+def _find_v1(mounts: Iterable[GroupMount], own: dict[str, str]) -> Parents | None:
     folders = dict[str, str]()
     for mount in mounts:
-        for controller in _WANTED:
+        for controller in CONTROLLERS:
             if mount.kind == "cgroup" and controller in mount.options:
                 folder = _folder(mount, own.get(controller))
                 if folder is not None and os.access(folder, os.W_OK):
@@ -151,7 +120,7 @@ def _find_v1(mounts: Iterable[_Mount], own: dict[str, str]) -> Parents | None:
     return Parents(1, folders) if all(each in folders for each in _NEEDED) else None
 
 
-def _folder(mount: _Mount, group: str | None) -> str | None:
+def _folder(mount: GroupMount, group: str | None) -> str | None:
     """Return where a group is seen, below or at the place where its hierarchy is mounted."""
     if group is None or ".." in group.split("/"):
         return None  # a group outside of what a container shows of the hierarchy

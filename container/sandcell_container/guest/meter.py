@@ -12,7 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandcell_container.cgroup import GROUP_FILES, oom_kills_in, read_usage
+from sandcell_container.cgroup import GROUP_FILES, ControlGroup, oom_kills_in, read_usage
+from sandcell_container.cgroup_mounts import CONTROLLERS, find_own_group
 from sandcell_container.usage import Amount, Stats
 
 if TYPE_CHECKING:
@@ -35,9 +36,9 @@ class Meter:
         self.limits = dict(boot.limits)
         self._version = boot.group_version
         self._files = dict(boot.group_files)
-        if not self._files and boot.isolation.get("cgroup"):
-            self._version = 2 if os.path.exists(f"{_INSIDE}/cgroup.controllers") else 1
-            self._files = open_group_files(self._version, _folders_inside(self._version))
+        if not self._files and (group := _group_around(boot)) is not None:
+            self._version = group.version
+            self._files = open_group_files(group.version, group.folders)
 
     @property
     def has_group(self) -> bool:
@@ -91,6 +92,12 @@ def open_group_files(version: int, folders: dict[str, str]) -> dict[str, int]:
     return found
 
 
-def _folders_inside(version: int) -> dict[str, str]:
-    names = ("memory", "pids", "cpu", "cpuacct")
-    return {name: _INSIDE if version == 2 else f"{_INSIDE}/{name}" for name in names}
+def _group_around(boot: GuestBoot) -> ControlGroup | None:
+    """Return the group of the container that this is in; None outside of one."""
+    if boot.isolation.get("cgroup"):
+        version = 2 if os.path.exists(f"{_INSIDE}/cgroup.controllers") else 1
+        folders = {name: _INSIDE if version == 2 else f"{_INSIDE}/{name}" for name in CONTROLLERS}
+        return ControlGroup(version=version, folders=folders)
+    if not boot.isolation.get("pid"):
+        return None
+    return find_own_group(Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text())
