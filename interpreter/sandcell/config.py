@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -139,9 +140,28 @@ def _value(name: str, text: str, hint: Any) -> Any:
         if hint is int:
             return parse_size(text, what=name)
         if hint is float:
-            return float(text)
+            return _seconds(text)
     except ValueError:
         raise error(
             ErrorCode.INVALID_ARGUMENT, f"SANDCELL_{name.upper()}={text[:40]!r} is no number of seconds"
         ) from None
-    return text
+    return _level(text) if name == "log_level" else text
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not seconds >= 0:  # NaN neither
+        raise ValueError(text)
+    return seconds
+
+
+def _level(text: str) -> str:
+    """Return a level as `logging` calls it."""
+    name = text.strip().upper()
+    if name not in logging.getLevelNamesMapping():
+        raise error(
+            ErrorCode.INVALID_ARGUMENT,
+            f"SANDCELL_LOG_LEVEL={text[:40]!r} is no level",
+            hint="DEBUG, INFO, WARNING or ERROR",
+        )
+    return name

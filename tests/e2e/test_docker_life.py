@@ -312,7 +312,10 @@ def test_an_image_that_is_no_snapshot_is_not_removed_as_one(place: Place) -> Non
 
 def test_what_is_used_is_told_of_what_there_is(place: Place) -> None:
     with place.create(memory="512MiB", pids=300) as made:
-        for stats in (place.engine.stats(made.id), made.stats()):  # as the daemon says, and as the guest sees it
+        for stats in (
+            place.engine.stats(made.id),
+            made.stats(),
+        ):  # as the daemon says, and as the guest sees it
             assert (stats.memory.limit, stats.pids.limit) == (2**29, 300)
             assert stats.memory.used is not None
             assert 2**20 < stats.memory.used < 2**29

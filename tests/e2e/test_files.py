@@ -370,6 +370,27 @@ def test_files_are_copied_by_the_command_line(shell: Shell, tmp_path: Path) -> N
     assert b"FILE_NOT_FOUND" in shell("cat", "lab:none").stderr
 
 
+def test_what_this_machine_refuses_is_told_in_one_line(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    shell("exec", "--sandbox", "lab", "mkdir -p whole; echo 1 > whole/1")
+    for code, arguments in (
+        ("FILE_NOT_FOUND", (str(tmp_path / "none"), "lab:")),
+        ("FILE_NOT_FOUND", ("lab:whole/1", "/proc/none/x")),
+        ("EXISTS", ("lab:whole", str(tmp_path / "file"))),
+    ):
+        done = shell("cp", *arguments)
+        assert done.returncode == 125
+        assert done.stderr.decode().startswith(f"sandcell: {code}: "), done.stderr
+        assert done.stderr.count(b"\n") == 1
+
+
+def test_only_what_can_be_called_so_is_a_sandbox(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "A b: c").write_text("odd")
+    done = shell.line("cp -r 'A b: c' lab:odd", tmp_path)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert shell("cat", "lab:odd").stdout == b"odd"
+
+
 def test_a_file_is_edited_and_never_written_over(shell: Shell, tmp_path: Path) -> None:
     shell.environment["EDITOR"] = "sed -i s/one/two/"
     shell("exec", "--sandbox", "lab", "echo one > e.txt")

@@ -6,6 +6,7 @@ import pytest
 
 from sandcell import kernel_process
 from sandcell.config import Config, settings_of
+from sandcell_container.errors import ErrorCode, InvalidRequest
 
 
 def test_an_empty_variable_is_no_setting() -> None:
@@ -20,3 +21,17 @@ def test_the_guest_of_a_notebook_imports_ahead_what_is_asked_and_else_nothing(
 ) -> None:
     kernel_process.set_defaults(environ)
     assert Config.from_settings(settings_of(environ)).preloaded == heeded
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("log_level", "loud"), ("interrupt_grace", "nan"), ("start_timeout", "-1"), ("max_queue", "x")],
+)
+def test_what_fits_no_field_is_told(name: str, text: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        Config.from_settings({name: text})
+    assert refused.value.code is ErrorCode.INVALID_ARGUMENT
+
+
+def test_a_level_is_meant_whatever_its_case() -> None:
+    assert Config.from_settings({"log_level": "debug"}).log_level == "DEBUG"

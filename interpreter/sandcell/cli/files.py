@@ -18,6 +18,7 @@ from sandcell.cli.place import open_known
 from sandcell.cli.progress import Progress
 from sandcell.names import encode_names
 from sandcell_container.errors import ErrorCode, SandcellError, error
+from sandcell_container.ids import is_id
 
 if TYPE_CHECKING:
     import argparse
@@ -129,9 +130,10 @@ def _files(options: argparse.Namespace, config: Config, name: str) -> Generator[
 
 
 def _side(text: str, *, is_inside: bool = False) -> _Side:
-    """Return what `NAME:PATH` says; without a colon it is on this machine, unless only a sandbox can be meant."""
+    """Return what `NAME:PATH` says; without a colon, or what no sandbox can be called before it, it is on this machine,
+    unless only a sandbox can be meant."""
     name, colon, path = text.partition(":")
-    if not colon or "/" in name:
+    if not colon or (name and not is_id(name)):
         return _Side("" if is_inside else None, text)
     return _Side(name, path or ".")
 

@@ -345,6 +345,9 @@ def _add_files(add: _AddParser) -> None:
     copy = _add_verb(add, "cp", "copy files and folders between this machine and a sandbox", _CP)
     copy.add_argument("source", metavar="FROM")
     copy.add_argument("target", metavar="TO")
+    copy.add_argument(
+        "-r", "-R", "--recursive", action="store_true", help="as cp has it: folders are whole anyway"
+    )
     _add_known(copy)
     listing = _add_verb(add, "ls", "list what is in a folder of a sandbox", _LS)
     listing.add_argument("path", nargs="?", default=".", metavar="PATH")

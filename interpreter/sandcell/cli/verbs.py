@@ -69,6 +69,8 @@ def main(argv: Sequence[str]) -> int:
     except BrokenPipeError:
         _give_up_stdout()
         return _NO_READER
+    except OSError as problem:
+        return _tell(_failure_here(problem))
 
 
 def _check_stdout() -> None:
@@ -82,6 +84,17 @@ def _tell(problem: SandcellError) -> int:
     with suppress(OSError):  # standard error is full as well: the exit code is all that can be told
         print(f"sandcell: {problem}", file=sys.stderr, flush=True)
     return OWN_FAILURE
+
+
+def _failure_here(problem: OSError) -> SandcellError:
+    """Return the error of what this machine refused: a path of its own is not there, or may not be written."""
+    from sandcell_container.guest.file_errors import error_of_errno
+
+    names = [problem.filename, problem.filename2]
+    path = next((os.fsdecode(each) for each in names if isinstance(each, str | bytes)), None)
+    if problem.errno is None or path is None:
+        return error(ErrorCode.INTERNAL, f"this machine refuses: {problem}")
+    return error_of_errno(problem.errno, path)
 
 
 def _give_up_stdout() -> None:
@@ -99,5 +112,5 @@ def _configure() -> Config:
     from sandcell.config import Config
 
     config = Config.from_environ()
-    logging.basicConfig(level=config.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(level=config.log_level, format="%(levelname)s %(name)s: %(message)s")
     return config
