@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
-from sandcell_kernel.plain import text_of
+from sandcell_kernel.plain import list_of, text_of
 from sandcell_kernel.tables import describe_bytes
 from sandcell_kernel.wire import BadMessage
 
 if TYPE_CHECKING:
     from sandcell_kernel.wire import Message, RequestKey
 
-__all__ = ["MAX_DISPLAYS", "CellOutput", "PastOutputs"]
+__all__ = ["MAX_DISPLAYS", "MAX_ERRORS", "CellOutput", "PastOutputs"]
 
 MAX_DISPLAYS = 1000
+MAX_ERRORS = 16  # a cell has one; more are forged
 _DATA_SHARE = 16  # displays together may have so many times what text may
 _DISPLAYS = ("display_data", "execute_result")
 
@@ -40,9 +41,15 @@ class CellOutput:
             return self._take_text(message)
         if kind in _DISPLAYS:
             return self._take_display(message)
+        if kind == "error":
+            return self._take_error(message)
         if kind == "clear_output":  # what was shown is gone, and counts no more
             self._begin()
         return message
+
+    def bound(self, message: Message) -> Message:
+        """Return an error, or a reply that tells one, with no more than a cell may show."""
+        return message if len(message.content) <= self._max_text else _shortened(message, self._max_text)
 
     def describe_rest(self) -> str:
         """Return what was not shown, "" where all was."""
@@ -57,6 +64,7 @@ class CellOutput:
         self._text_left = self._max_text
         self._data_left = _DATA_SHARE * self._max_text
         self._displays_left = MAX_DISPLAYS
+        self._errors_left = MAX_ERRORS
         self._text_hidden = 0
         self._displays_hidden = 0
 
@@ -85,8 +93,33 @@ class CellOutput:
             self._data_left -= size
             return message
         self._displays_hidden += 1
-        note = f"[{describe_bytes(size)} are not shown: the cell has shown much already]"
+        note = f"[{describe_bytes(size)} are not shown: what a cell displays may have {describe_bytes(_DATA_SHARE * self._max_text)}]"
         return message.with_content({**_body_of(message), "data": {"text/plain": note}, "metadata": {}})
+
+    def _take_error(self, message: Message) -> Message | None:
+        if not self._errors_left:
+            self._displays_hidden += 1
+            return None
+        self._errors_left -= 1
+        return self.bound(message)
+
+
+def _shortened(message: Message, most: int) -> Message:
+    """Return an error whose lines are cut, and of these the last ones: they say what it was."""
+    body = _body_of(message)
+    lines = list[str]()
+    left = most // 2
+    for line in reversed(list_of(body.get("traceback"))):
+        lines.append(_cut(text_of(line), most // 8))
+        left -= len(lines[-1])
+        if left < most // 8:
+            break
+    short = {"evalue": _cut(text_of(body.get("evalue")), most // 8), "traceback": lines[::-1]}
+    return message.with_content({**body, **short}) if "evalue" in body else message
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]} [{len(text) - most} more characters are not shown]"
 
 
 def _seen_of(text: str) -> int:

@@ -129,7 +129,7 @@ class CellQueue:
         if note and not run.silent:
             self._out.note(run.request, note)
         if run.reply is not None:
-            reply = self._counted(run, run.reply)
+            reply = self._counted(run, run.shown.bound(run.reply))
             self._out.pass_reply(run.channel, run.request, reply)
             self._close(run, reply)
         else:

@@ -35,6 +35,7 @@ from sandcell_kernel.requests import (
     unsupported,
 )
 from sandcell_kernel.seen import Seen
+from sandcell_kernel.shapes import check_shape
 from sandcell_kernel.wire import BadMessage, ChannelMessage, RequestKey
 
 if TYPE_CHECKING:
@@ -220,8 +221,10 @@ class Front:
         What comes for a cell that has ended (a thread that still prints) is passed on; a status is not.
 
         Raises:
-            BadMessage: its header is not valid.
+            BadMessage: its header is not valid, or no front end can read it.
         """
+        if channel in ("iopub", "stdin"):
+            check_shape(message)
         if channel == "iopub" and message.msg_type in ("comm_open", "comm_close"):
             self._comms.note(message.msg_type, text_field(message, "comm_id"), context_id)
         parent, run = message.parent_key, self._cells.running

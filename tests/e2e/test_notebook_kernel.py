@@ -51,6 +51,10 @@ CELLS = [
     '%%shell\ncd /tmp; x=1; echo "in $PWD"',
     '%%shell\necho "still $PWD $x" >&2; exit_code() { return 3; }; exit_code',
     "import os; os.path.isdir('/workspace')",
+    """kernel = get_ipython().kernel  # and what nbclient would end over, with the rest of the notebook
+for kind in ('error', 'stream', 'display_data', 'execute_result', 'clear_output', 'comm_open'):
+    sent = kernel.session.send(kernel.iopub_socket, kind, {'wait': 1}, parent=kernel.get_parent('shell'))
+'still here'""",
 ]
 
 
@@ -59,7 +63,7 @@ def test_a_notebook_runs_through_nbclient() -> None:
     made: Any = nbformat.v4  # nbformat has no types
     notebook = made.new_notebook(cells=[made.new_code_cell(code) for code in CELLS])
     NotebookClient(notebook, kernel_name=KERNEL_NAME, allow_errors=True, timeout=40).execute()
-    first, rich, updated, failed, moved, status, last = (cell.outputs for cell in notebook.cells)
+    first, rich, updated, failed, moved, status, last, forged = (cell.outputs for cell in notebook.cells)
     assert {output.get("name"): output.get("text") for output in first[:2]} == {
         "stdout": "out\n",
         "stderr": "err\n",
@@ -72,7 +76,8 @@ def test_a_notebook_runs_through_nbclient() -> None:
     assert status[0].text == "still /tmp 1\n"
     assert (status[1].ename, status[1].evalue) == ("CommandFailed", "the command ended with exit status 3")
     assert last[0].data["text/plain"] == "True"
-    assert [cell.execution_count for cell in notebook.cells] == [1, 2, 3, 4, 5, 6, 7]
+    assert [output.data["text/plain"] for output in forged] == ["'still here'"]
+    assert [cell.execution_count for cell in notebook.cells] == [1, 2, 3, 4, 5, 6, 7, 8]
     assert notebook.metadata["language_info"]["name"] == "python"
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sandcell_kernel.cell_output import MAX_DISPLAYS, CellOutput, PastOutputs
+from sandcell_kernel.cell_output import MAX_DISPLAYS, MAX_ERRORS, CellOutput, PastOutputs
 from sandcell_kernel.wire import Message, RequestKey, new_message
 
 LIMIT = 1000
@@ -79,6 +79,27 @@ def test_what_adds_nothing_passes(kind: str) -> None:
     output = CellOutput(1)
     message = new_message(kind, {"data": {"x": "y" * 10_000}}, session="s")
     assert output.take(message) is message
+
+
+@pytest.mark.parametrize("kind", ["error", "execute_reply"])
+def test_an_error_is_bounded_and_its_last_lines_are_kept(kind: str) -> None:
+    lines = [*(f"frame {number}" for number in range(500)), "E: " + "x" * 9000, "note"]
+    error = new_message(kind, {"ename": "E", "evalue": "x" * 9000, "traceback": lines}, session="s")
+    output = CellOutput(LIMIT)
+    shown = output.take(error) if kind == "error" else output.bound(error)
+    assert shown is not None
+    body = shown.body()
+    assert len(shown.content) < LIMIT
+    assert (body["ename"], body["traceback"][-1], body["traceback"][-3]) == ("E", "note", "frame 499")
+    assert body["evalue"].endswith("x [8875 more characters are not shown]")
+    assert "more characters" in body["traceback"][-2]
+
+
+def test_errors_without_end_are_forged_and_counted() -> None:
+    output = CellOutput(LIMIT)
+    error = new_message("error", {"ename": "E", "evalue": "", "traceback": []}, session="s")
+    taken = [output.take(error) for _ in range(MAX_ERRORS + 2)]
+    assert (taken.count(None), output.describe_rest()) == (2, "2 more displays are not shown")
 
 
 def test_nonsense_breaks_nothing() -> None:

@@ -126,7 +126,7 @@ def test_a_cell_goes_to_the_context_as_it_came() -> None:
 def test_reply_follows_the_outputs_and_idle_is_last() -> None:
     front, asked = make_front(), execute()
     front.receive("shell", asked)
-    actions = say(front, asked, BUSY, reply(), ("iopub", "stream", {"text": "out"}), IDLE)
+    actions = say(front, asked, BUSY, reply(), ("iopub", "stream", {"name": "stdout", "text": "out"}), IDLE)
     assert show(actions) == ["iopub:status:busy", "iopub:stream:out"]
     assert show(end(front, asked)) == ["shell:execute_reply:ok", "iopub:status:idle"]
 
@@ -141,7 +141,7 @@ def test_idle_that_comes_before_the_reply_is_held_back() -> None:
 def test_relayed_messages_keep_their_ids_and_parents_and_get_the_session_of_the_front() -> None:
     front, asked = make_front(), execute()
     front.receive("shell", asked)
-    inner = from_kernel(asked, "comm_msg", {"data": 1}, buffers=[b"\xff\x00"])
+    inner = from_kernel(asked, "comm_msg", {"comm_id": "c", "data": 1}, buffers=[b"\xff\x00"])
     (sent,) = front.relay("iopub", inner)
     assert isinstance(sent, ChannelMessage)
     assert sent.message.parent_header == asked.header
@@ -276,7 +276,9 @@ def test_late_output_is_passed_on_and_a_late_status_is_not() -> None:
     front, asked = make_front(), execute()
     front.receive("shell", asked)
     run_python(front, asked)
-    assert show(say(front, asked, ("iopub", "stream", {"text": "late"}))) == ["iopub:stream:late"]
+    assert show(say(front, asked, ("iopub", "stream", {"name": "stdout", "text": "late"}))) == [
+        "iopub:stream:late"
+    ]
     assert say(front, asked, BUSY, reply()) == []
 
 
@@ -453,6 +455,38 @@ def test_completeness_of_a_cell_of_ours_is_as_ipython_has_it(code: str, status: 
 # --- cells of other contexts
 
 
+def test_what_no_front_end_can_read_is_dropped_and_its_cell_goes_on() -> None:
+    front, asked = make_front(), execute()
+    front.receive("shell", asked)
+    forged: list[Said] = [
+        ("iopub", "error", {}),
+        ("iopub", "shutdown_reply", {}),
+        ("stdin", "input_request", {}),
+    ]
+    for said in forged:
+        with pytest.raises(BadMessage):
+            say(front, asked, said)
+    assert show(run_python(front, asked))[-1] == "iopub:status:idle"
+
+
+def test_the_error_of_a_cell_is_bounded_in_its_reply_as_well() -> None:
+    front, asked = make_front(max_shell_output=1000), execute()
+    front.receive("shell", asked)
+    error = {"ename": "E", "evalue": "x" * 9000, "traceback": ["E: " + "x" * 9000]}
+    told = say(
+        front,
+        asked,
+        BUSY,
+        ("iopub", "error", error),
+        ("shell", "execute_reply", {"status": "error", **error}),
+        IDLE,
+    )
+    told += end(front, asked)
+    for kind in ("error", "execute_reply"):
+        (message,) = messages(told, kind)
+        assert len(message.content) < 1000
+
+
 OTHER = "%%context other --language js\nx = 1"
 
 
@@ -468,7 +502,7 @@ def test_a_cell_of_another_context_has_the_notebooks_number_and_its_own_code() -
     said: list[Said] = [
         BUSY,
         ("iopub", "execute_input", {"code": "x = 1", "execution_count": 1}),
-        ("iopub", "execute_result", {"data": {}, "execution_count": 1}),
+        ("iopub", "execute_result", {"data": {}, "metadata": {}, "execution_count": 1}),
         ("shell", "execute_reply", {"status": "ok", "execution_count": 1}),
         IDLE,
     ]
