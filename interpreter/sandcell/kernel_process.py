@@ -27,6 +27,7 @@ from sandcell.client.records import Found, find_record
 from sandcell.config import PRELOAD_NONE, Config
 from sandcell.errands.desk import ErrandDesk
 from sandcell.errands.permission import Permission
+from sandcell.errands.place import Place
 from sandcell.failure import failure_of
 from sandcell.front_link import FrontLink
 from sandcell.guest_socket import GuestAddress
@@ -148,7 +149,8 @@ class KernelProcess:
             wishes = self._wishes()
             async with self._open_sandbox(wishes) as sandbox:
                 while True:
-                    await self._serve_start(sandbox, wishes)
+                    if await self._serve_start(sandbox, wishes):
+                        continue
                     self._woken.clear()
                     await self._woken.wait()
                     await self._wake(sandbox)
@@ -174,19 +176,23 @@ class KernelProcess:
         finally:
             await (put_aside(sandbox) if self._restarts else remove_own(sandbox))
 
-    async def _serve_start(self, sandbox: AsyncSandbox, wishes: KernelOptions) -> None:
-        """Serve until this start of the sandbox has ended, and can be followed by another one. Raises what else ends it."""
+    async def _serve_start(self, sandbox: AsyncSandbox, wishes: KernelOptions) -> bool:
+        """Serve until this start of the sandbox has ended, and can be followed by another one; True says that it was already.
+        Raises what else ends it."""
         record = await _record_of(sandbox)
         self._sandbox_name = sandbox.name
         guest = GuestAddress(record.address, record.token, self._config.connect_timeout)
-        self._errands.serve(sandbox, guest, _permission_of(wishes))
+        self._errands.serve(_place_of(sandbox, guest, wishes))
         try:
             await self._serve_front(record, guest, wishes)
         except SandcellError as problem:
+            if await self._errands.has_restarted():
+                return True
             if not await _can_start(sandbox, record.starts):
                 raise
             log.info("the sandbox rests sandbox=%s code=%s", sandbox.name, problem.code)
             self._act(self._machine.rest(_RESTS))
+        return False
 
     async def _wake(self, sandbox: AsyncSandbox) -> None:
         """Start the sandbox for a cell; one that does not start, but is there, is tried again at the next."""
@@ -236,8 +242,11 @@ def _watch_parent(held: ExitStack, loop: asyncio.AbstractEventLoop, on_death: Ca
     held.callback(loop.remove_reader, handle)
 
 
-def _permission_of(wishes: KernelOptions) -> Permission:
-    return Permission(folder=os.getcwd(), transfers=wishes.transfers, network_changes=wishes.network_changes)
+def _place_of(sandbox: AsyncSandbox, guest: GuestAddress, wishes: KernelOptions) -> Place:
+    permission = Permission(
+        folder=os.getcwd(), transfers=wishes.transfers, network_changes=wishes.network_changes
+    )
+    return Place(sandbox=sandbox, guest=guest, permission=permission, is_own=wishes.sandbox is None)
 
 
 async def _record_of(sandbox: AsyncSandbox) -> Record:

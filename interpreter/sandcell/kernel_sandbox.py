@@ -12,20 +12,25 @@ import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
+from sandcell.api import SandboxInfo
 from sandcell.client.aio.sandbox import AsyncSandbox
+from sandcell.client.aio.transport import AsyncTransport
+from sandcell.client.changes import Change, ChangeOptions
 from sandcell.client.host import the_host
+from sandcell.client.protocol import Request, path_of
 from sandcell_container.engines.hosted import HostedEngine
 from sandcell_container.errors import NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from sandcell_container.engine import Updated
     from sandcell_container.engines.zygote_process import ZygoteProcess
     from sandcell_container.spec import OnRelease, SandboxSpec
 
-__all__ = ["hand_over", "name_for", "notebook_options", "open_own", "put_aside", "remove_own"]
+__all__ = ["change_own", "hand_over", "name_for", "notebook_options", "open_own", "put_aside", "remove_own"]
 
 _LARGEST_NOTEBOOK = 64 * 2**20
 
@@ -52,6 +57,32 @@ async def hand_over(zygote: ZygoteProcess, engine: str) -> None:
         opened.adopt(zygote)
     else:
         await asyncio.to_thread(zygote.close)
+
+
+async def change_own(sandbox: AsyncSandbox, **options: Unpack[ChangeOptions]) -> Updated:
+    """Change it as `Sandbox.update` does, whichever process has made it. Raises as that."""
+    host = the_host()
+    change = Change(options)
+    engine = (await asyncio.to_thread(host.engine, sandbox.engine)).engine
+    done = await asyncio.to_thread(engine.update, sandbox.id, change)
+    if done.restarted:
+        await sandbox.start()
+        return done
+    record = await asyncio.to_thread(engine.find, sandbox.id)
+    if record is not None and record.status == "running":
+        transport = AsyncTransport(
+            record.address,
+            record.token,
+            connect_timeout=host.config.connect_timeout,
+            reply_timeout=host.config.reply_timeout,
+        )
+        try:
+            await transport.call(
+                Request(method="PATCH", path=path_of("info"), body=change.body, wakes=False), SandboxInfo
+            )
+        finally:
+            transport.close()
+    return done
 
 
 async def put_aside(sandbox: AsyncSandbox) -> None:

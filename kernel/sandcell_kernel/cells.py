@@ -27,8 +27,8 @@ __all__ = [
     "ShellCell",
     "Work",
     "WrongCell",
-    "errand_in",
     "is_errand",
+    "lines_in",
     "read_cell",
 ]
 
@@ -151,13 +151,10 @@ def read_cell(code: str) -> Cell:
         return WrongCell(str(problem))
 
 
-def errand_in(code: str, number: int) -> LineOrder | None:
-    """Return line `number` of a cell of line magics, from 0, where it is for the kernel process on the host; else None."""
+def lines_in(code: str) -> tuple[LineOrder, ...]:
+    """Return the lines of a cell of line magics, none where it is another one."""
     cell = read_cell(code)
-    if not isinstance(cell, LineCell) or not 0 <= number < len(cell.orders):
-        return None
-    order = cell.orders[number]
-    return order if is_errand(order) else None
+    return cell.orders if isinstance(cell, LineCell) else ()
 
 
 def is_errand(order: LineOrder) -> bool:

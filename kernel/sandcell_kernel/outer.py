@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sandcell_kernel.answers import Answers, Problem, describe_kernel, reply_type
-from sandcell_kernel.cells import LineOrder, errand_in
+from sandcell_kernel.cells import LineOrder, is_errand, lines_in
 from sandcell_kernel.requests import flag_field, is_object, number_field, text_field
 from sandcell_kernel.wire import Channel, ChannelMessage, Message, RequestKey, new_message
 
@@ -46,12 +46,13 @@ class Wake:
 @dataclass(frozen=True, slots=True)
 class Errand:
     """Do this line of a cell, which only this machine can; then `end_errand`. Meanwhile `show`, `say` and `ask` are for it.
-    `may_ask`: somebody answers questions. What is done is what the front end itself has sent: a guest only says when."""
+    `may_ask`: somebody answers questions. `is_last`: no line of the cell follows. What is done is what the front end itself has sent: a guest only says when."""
 
     key: RequestKey
     number: int
     order: LineOrder
     may_ask: bool
+    is_last: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,7 @@ class _Open:
     errands: dict[int, ChannelMessage | None] = field(default_factory=dict[int, "ChannelMessage | None"])
     """By the line of the cell: how each went, None as long as it is done."""
     is_asking: bool = False
+    count: int = 0  # of a cell that runs
 
     @property
     def is_done(self) -> bool:
@@ -196,6 +198,8 @@ class OuterKernel:
             return [] if is_answer else [ChannelMessage(channel, message)]
         if is_answer:
             self._note_answer(asked, kind, text_field(message, "execution_state"))
+        if kind == "execute_input":
+            asked.count = number_field(message, "execution_count")
         if asked.is_private:
             return []
         remedy = self._remedy(message) if channel == "iopub" and kind == "error" else ""
@@ -259,16 +263,28 @@ class OuterKernel:
         reply = asked.errands[number] = self._answers.errand_reply(asked.message, number, problem)
         return [Up(*reply)] if self._connected else []
 
+    def end_cell(self, key: RequestKey) -> list[OuterAction]:
+        """End a cell well in the place of a guest that is gone, because an errand of its last line has started the sandbox anew.
+        What waits behind it is for the next guest."""
+        asked = self._open.pop(key, None)
+        if asked is None:
+            return []
+        content: dict[str, Any] = {"execution_count": asked.count, "user_expressions": {}, "payload": []}
+        return [
+            self._answers.reply(asked.channel, asked.message, content),
+            self._answers.status(asked.message, "idle"),
+        ]
+
     def _take_errand(self, asked: _Open | None, number: int) -> list[OuterAction]:
         """Begin with a line of a cell that the front end has sent, once."""
         if asked is None or number in asked.errands:
             return []
-        key = asked.message.key
-        order = errand_in(text_field(asked.message, "code"), number)
+        key, orders = asked.message.key, lines_in(text_field(asked.message, "code"))
         asked.errands[number] = None
-        if order is None:
+        if not 0 <= number < len(orders) or not is_errand(orders[number]):
             return self.end_errand(key, number, _NOT_ASKED)
-        return [Errand(key, number, order, flag_field(asked.message, "allow_stdin", default=False))]
+        may_ask = flag_field(asked.message, "allow_stdin", default=False)
+        return [Errand(key, number, orders[number], may_ask, is_last=number == len(orders) - 1)]
 
     def _asking(self) -> _Open | None:
         return next((each for each in self._open.values() if each.is_asking), None)

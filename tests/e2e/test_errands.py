@@ -16,6 +16,13 @@ from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.websocket import websocket_connect
 
 from sandcell import AsyncSandbox
+from sandcell.api import FrontInfo
+from sandcell.client.aio.transport import AsyncTransport
+from sandcell.client.host import the_host
+from sandcell.client.protocol import Request
+from sandcell.guest_socket import GuestAddress, open_socket
+from sandcell_kernel.websocket import pack_default, unpack_default
+from sandcell_kernel.wire import new_message
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -183,14 +190,47 @@ async def test_the_page_of_a_terminal_is_for_who_has_its_link(
     viewer.close()
 
 
-async def test_the_network_is_opened_by_people_alone(notebook: Notebook) -> None:
-    assert "network  none" in shown(await notebook.run("%sandbox network"))
-    prompt, refused = await answered(notebook, "%sandbox network pypi.org *.example.org", "n")
-    assert prompt == "let the sandbox reach pypi.org, *.example.org? [y/N] "
+@pytest.fixture
+async def own() -> AsyncIterator[Notebook]:
+    """A notebook with a sandbox of its own."""
+    async with open_notebook(SANDCELL_ENGINE="local") as made:
+        yield made
+
+
+async def test_people_change_the_network_and_what_waits_runs_in_the_new_one(own: Notebook) -> None:
+    assert "network  none" in shown(await own.run("%sandbox network"))
+    prompt, refused = await answered(own, "%sandbox network pypi.org *.example.org", "n")
+    reach = "let the sandbox reach pypi.org, *.example.org"
+    assert prompt == f"{reach}, and start it anew, without its variables and processes? [y/N] "
     assert refused.reply["ename"] == "FORBIDDEN"
-    _, attached = await answered(notebook, "%sandbox network open", "y")
-    assert attached.reply["ename"] in {"FORBIDDEN", "UNSUPPORTED"}  # this kernel did not make the sandbox
-    assert (await notebook.run("%sandbox network open", allow_stdin=False)).reply["ename"] == "FORBIDDEN"
+    assert (await own.run("%sandbox network open", allow_stdin=False)).reply["ename"] == "FORBIDDEN"
+    not_last = await own.run("%sandbox network pypi.org\n%sandbox info", allow_stdin=True)
+    assert not_last.reply["ename"] == "INVALID_ARGUMENT"
+
+    await own.run("x = 1; open('kept', 'w').write('kept')")
+    client: Any = own.client
+    changing = own.send("%sandbox network pypi.org", allow_stdin=True)
+    following = own.send(
+        "import os; print(open('kept').read(), 'x' in globals(), 'http_proxy' in os.environ)"
+    )
+    await client.get_stdin_msg(timeout=PATIENCE_S)
+    client.input("y")
+    changed = await own.finish(changing)
+    assert (changed.reply["status"], changed.reply["execution_count"]) == ("ok", 6)
+    assert "the sandbox was started anew" in changed.text("stderr")
+    assert (await own.finish(following)).text() == "kept False True\n"
+    assert "network  pypi.org" in shown(await own.run("%sandbox network"))
+
+    await own.run("y = 1")
+    prompt, listed = await answered(own, "%sandbox network example.org", "y")
+    assert prompt == "let the sandbox reach example.org? [y/N] "
+    assert (listed.text("stderr"), (await own.run("print(y)")).text()) == ("", "1\n")
+    assert "network  example.org" in shown(await own.run("%sandbox network"))
+
+
+async def test_a_kernel_leaves_the_network_of_others_sandboxes_alone(notebook: Notebook) -> None:
+    refused = await notebook.run("%sandbox network none")
+    assert refused.reply["ename"] == "FORBIDDEN"
 
 
 async def test_a_snapshot_is_made_and_says_how_it_is_used(notebook: Notebook, shared: AsyncSandbox) -> None:
@@ -250,3 +290,38 @@ async def test_a_picture_is_shown_as_one_and_other_bytes_are_named(
     long = await notebook.run("%sandbox files read long")
     assert len(long.text()) <= 2**20
     assert "more are not shown: --lines FIRST-LAST" in long.text("stderr")
+
+
+async def test_a_front_end_without_a_kernel_process_is_told_so(shared: AsyncSandbox) -> None:
+    """As those that come by HTTP; what needs no other machine works for them."""
+    record = (await asyncio.to_thread(the_host().find, shared.id)).record
+    guest = GuestAddress(record.address, record.token, PATIENCE_S)
+    transport = AsyncTransport(
+        record.address, record.token, connect_timeout=PATIENCE_S, reply_timeout=PATIENCE_S
+    )
+    front = await transport.call(Request(method="POST", path="/v1/fronts", body=b"{}"), FrontInfo)
+    transport.close()
+    path = f"/v1/fronts/{front.id}/channels"
+    socket = await open_socket(guest, path, {"errands": "true"}, max_message=2**24, hint="")
+
+    async def ask(code: str) -> dict[str, Any]:
+        request = new_message("execute_request", {"code": code, "allow_stdin": True}, session="web")
+        await socket.write_message(pack_default("shell", request))
+        while True:
+            frame = await socket.read_message()
+            assert isinstance(frame, str)
+            channel, message = unpack_default(frame)
+            if channel == "shell":
+                return message.body()
+
+    async with asyncio.timeout(PATIENCE_S):
+        for line in (
+            "%sandbox upload a",
+            "%sandbox ports expose 8000",
+            "%sandbox network open",
+            "%sandbox download a b",
+        ):
+            assert (await ask(line))["ename"] == "UNSUPPORTED"
+        for line in ("%terminal", "%sandbox network", "%sandbox ports", "%sandbox files"):
+            assert (await ask(line))["status"] == "ok"
+    socket.close()

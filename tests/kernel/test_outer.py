@@ -46,7 +46,7 @@ def _word(action: OuterAction) -> str:
             return "stop"
         case Wake():
             return "wake"
-        case Errand(_, number, order, may_ask):
+        case Errand(_, number, order, may_ask, _):
             return f"errand:{number}:{order.verb}:{may_ask}"
         case ErrandsOver():
             return "over"
@@ -318,3 +318,20 @@ def test_an_answer_to_a_question_of_this_machine_stays_here() -> None:
     line = request("input_reply", value="yes")
     assert kernel.receive("stdin", line) == [Answered(asked.key, "yes")]
     assert words(kernel.receive("stdin", request("input_reply", value="again"))) == ["up:stdin:input_reply"]
+
+
+def test_a_cell_whose_last_line_has_started_the_sandbox_anew_ends_well_and_the_next_one_runs() -> None:
+    kernel, asked = uploading()
+    kernel.hear("iopub", answer(asked, "execute_input", code="", execution_count=7))
+    (begun,) = kernel.hear("control", errand(asked, 1))
+    assert isinstance(begun, Errand)
+    assert begun.is_last
+    following = request("execute_request", code="1")
+    kernel.receive("shell", following)
+    kernel.disconnect()
+    replied, ended = kernel.end_cell(asked.key)
+    assert words([replied, ended]) == ["shell:execute_reply:ok", "iopub:status:idle"]
+    assert isinstance(replied, ChannelMessage)
+    assert replied.message.body()["execution_count"] == 7
+    assert kernel.connect() == [Up("shell", following)]
+    assert kernel.end_cell(asked.key) == []

@@ -11,15 +11,15 @@ from sandcell_container.errors import SandcellError
 from sandcell_kernel.answers import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from types import TracebackType
     from typing import Self
 
-    from sandcell.client.aio.sandbox import AsyncSandbox
     from sandcell.errands.lobby import Lobby
-    from sandcell.errands.permission import Permission
+    from sandcell.errands.place import Place
     from sandcell.errands.stage import HostStage
     from sandcell.guest_socket import GuestAddress
+    from sandcell_container.engine import Updated
     from sandcell_kernel.outer import Errand, OuterAction, OuterKernel
     from sandcell_kernel.wire import RequestKey
 
@@ -41,7 +41,9 @@ class ErrandDesk:
         self._act = act
         self._group = asyncio.TaskGroup()
         self._running: dict[RequestKey, tuple[HostStage, asyncio.Task[None]]] = {}
-        self._place: tuple[AsyncSandbox, GuestAddress, Permission] | None = None
+        self._place: Place | None = None
+        self._change: asyncio.Future[None] | None = None
+        self._has_restarted = False
         self._lobby: Lobby | None = None
 
     async def __aenter__(self) -> Self:
@@ -57,11 +59,18 @@ class ErrandDesk:
             await self._lobby.close()
         await self._group.__aexit__(kind, problem, trace)
 
-    def serve(self, sandbox: AsyncSandbox, guest: GuestAddress, permission: Permission) -> None:
+    def serve(self, place: Place) -> None:
         """Do errands in this start of a sandbox from now on."""
-        self._place = sandbox, guest, permission
+        self._place = place
         if self._lobby is not None:
-            self._lobby.guest = guest
+            self._lobby.guest = place.guest
+
+    async def has_restarted(self) -> bool:
+        """Tell whether an errand has started the sandbox anew since this was asked last; one that is at it is waited for."""
+        if self._change is not None:
+            await asyncio.wait({self._change})
+        told, self._has_restarted = self._has_restarted, False
+        return told
 
     def begin(self, errand: Errand) -> None:
         """Do one; its machine is told how it went."""
@@ -86,20 +95,40 @@ class ErrandDesk:
             running[0].answer(text)
 
     async def _do(self, errand: Errand, stage: HostStage) -> None:
+        problem = await self._attempt(errand, stage)
+        self._running.pop(errand.key, None)
+        change, self._change = self._change, None
+        if change is not None and problem is None and self._has_restarted:
+            self._act(self._machine.end_cell(errand.key))
+        else:
+            if (
+                change is not None and problem is not None
+            ):  # its guest may be gone, and with it the cell's own end
+                stage.say(f"{problem.name}: {problem.value}")
+            self._act(self._machine.end_errand(errand.key, errand.number, problem))
+        if change is not None:
+            change.set_result(None)
+
+    async def _attempt(self, errand: Errand, stage: HostStage) -> Problem | None:
         from sandcell.errands.work import ErrandWork
 
         assert self._place is not None, "looked at before"
-        sandbox, guest, permission = self._place
-        problem: Problem | None = None
+        place = self._place
         try:
-            await ErrandWork(sandbox, permission, lambda: self._open_lobby(guest)).perform(
-                stage, errand.order
-            )
+            work = ErrandWork(place, lambda: self._open_lobby(place.guest), self._update)
+            await work.perform(stage, errand.order)
         except Exception as caught:
-            problem = Problem.of(failure_of(caught))
             if not isinstance(caught, SandcellError):
                 log.exception("an errand failed verb=%s", errand.order.verb)
-        self._act(self._machine.end_errand(errand.key, errand.number, problem))
+            return Problem.of(failure_of(caught))
+        return None
+
+    async def _update(self, changing: Awaitable[Updated]) -> Updated:
+        """Await a change that may start the sandbox anew."""
+        self._change = asyncio.get_running_loop().create_future()
+        done = await changing
+        self._has_restarted = done.restarted
+        return done
 
     def _open_lobby(self, guest: GuestAddress) -> Lobby:
         if self._lobby is None:

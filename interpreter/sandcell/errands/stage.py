@@ -22,12 +22,13 @@ _SHOW_EVERY_S = 0.25
 
 
 class HostStage:
-    """One errand's. `may_ask`: somebody answers questions."""
+    """One errand's. `may_ask`: somebody answers questions. `is_last`: nothing follows in its cell."""
 
     def __init__(
         self, errand: Errand, machine: OuterKernel, act: Callable[[list[OuterAction]], None]
     ) -> None:
         self.may_ask = errand.may_ask
+        self.is_last = errand.is_last
         self._key = errand.key
         self._machine = machine
         self._act = act

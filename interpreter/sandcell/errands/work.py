@@ -8,8 +8,10 @@ import posixpath
 from typing import TYPE_CHECKING, TypeVar
 
 from sandcell.client.container_options import network_of
+from sandcell.client.records import not_yours
 from sandcell.errands.permission import ask_for
 from sandcell.errands.tickets import Target
+from sandcell.kernel_sandbox import change_own
 from sandcell.ports.rules import port_in
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.network import kind_of
@@ -18,10 +20,10 @@ from sandcell_kernel.tables import Link, Table, describe_bytes, printable
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from sandcell.client.aio.sandbox import AsyncSandbox
     from sandcell.errands.lobby import Lobby
-    from sandcell.errands.permission import Permission
+    from sandcell.errands.place import Place
     from sandcell.errands.stage import HostStage
+    from sandcell_container.engine import Updated
     from sandcell_container.file_info import TransferReport
     from sandcell_kernel.cells import LineOrder
 
@@ -33,12 +35,20 @@ _MOST_SKIPPED = 10
 
 
 class ErrandWork:
-    """What is done in one sandbox. `lobby` returns what links lead to, and opens it where it is not open yet."""
+    """What is done in one place. `lobby` returns what links lead to, and opens it where it is not open yet. `update` awaits a
+    change that may start the sandbox anew."""
 
-    def __init__(self, sandbox: AsyncSandbox, permission: Permission, lobby: Callable[[], Lobby]) -> None:
-        self._sandbox = sandbox
-        self._permission = permission
+    def __init__(
+        self,
+        place: Place,
+        lobby: Callable[[], Lobby],
+        update: Callable[[Awaitable[Updated]], Awaitable[Updated]],
+    ) -> None:
+        self._place = place
+        self._sandbox = place.sandbox
+        self._permission = place.permission
         self._lobby = lobby
+        self._update = update
         self._verbs: dict[tuple[str, str], Callable[[HostStage, LineOrder], Awaitable[None]]] = {
             ("%terminal", ""): self._open_terminal,
             ("%sandbox", "upload"): self._upload,
@@ -173,15 +183,22 @@ class ErrandWork:
 
     async def _change_network(self, stage: HostStage, order: LineOrder) -> None:
         asked = list(order.operands)
-        network = asked[0] if len(asked) == 1 and asked[0] in {"none", "open"} else asked
+        network = network_of(asked[0] if len(asked) == 1 and asked[0] in {"none", "open"} else asked)
+        before = network_of((await self._sandbox.info()).network)
+        restarts = before != network and {kind_of(before), kind_of(network)} != {"list"}
+        if not self._place.is_own:
+            raise not_yours(self._sandbox.name, "update")
+        if restarts and not stage.is_last:
+            raise error(
+                ErrorCode.INVALID_ARGUMENT, "this starts the sandbox anew: it stands last in its cell"
+            )
         if network != "none" and not self._permission.network_changes:
             what = f"let the sandbox reach {'the internet' if network == 'open' else ', '.join(asked)}"
-            await ask_for(what, "--network-changes", stage.ask if stage.may_ask else None)
-        before = (await self._sandbox.info()).network
-        if before != network and {kind_of(before), kind_of(network_of(network))} != {"list"}:
-            hint = "say it when the kernel is installed: sandcell kernel install --network"
-            raise error(ErrorCode.UNSUPPORTED, "from or to no list of hosts takes a restart", hint=hint)
-        done = await self._sandbox.update(network=network)
+            loss = ", and start it anew, without its variables and processes" if restarts else ""
+            await ask_for(what + loss, "--network-changes", stage.ask if stage.may_ask else None)
+        done = await self._update(change_own(self._sandbox, network=network))
+        if done.restarted:
+            stage.say("the sandbox was started anew: files are there, variables and processes are not")
         for each in done.warnings:
             stage.say(each)
         stage.show(Table.of("Network", (), [("network", " ".join(asked))]))
@@ -192,6 +209,7 @@ class ErrandWork:
             ("name", made),
             ("in a program", f"Sandbox.create({made!r}, engine={self._sandbox.engine!r})"),
             ("for notebooks", f"sandcell kernel install --image {made} --engine {self._sandbox.engine}"),
+            ("remove it", f"sandcell snapshots --rm {made}"),
         ]
         stage.show(Table.of("Snapshot", (), rows))
 
