@@ -17,6 +17,7 @@ Network = str | tuple[str, ...]
 Status = Literal["creating", "running", "stopped", "failed", "removed"]
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KiB|MiB|GiB|TiB|KB|MB|GB|TB)?", re.ASCII)
+_LARGEST = 2**63 - 1  # as the system counts bytes
 _UNIT = {
     "B": 1,
     "KiB": 2**10,
@@ -34,7 +35,7 @@ def parse_size(size: object, *, what: str = "size") -> int:
     """Return `size` in bytes: an int of bytes, or text such as "512MiB" or "2GiB".
 
     Raises:
-        InvalidRequest (INVALID_ARGUMENT): it is neither, or not above zero.
+        InvalidRequest (INVALID_ARGUMENT): it is neither, not above zero, or more than the system can count.
     """
     match = _SIZE.fullmatch(size.strip()) if isinstance(size, str) else None
     if match is not None:
@@ -45,6 +46,8 @@ def parse_size(size: object, *, what: str = "size") -> int:
         raise _no_size(what, f"{what}={repr(size)[:40]} is no size")
     if count <= 0:
         raise _no_size(what, f"{what}={size!r} has to be above zero")
+    if count > _LARGEST:
+        raise _no_size(what, f"{what}={str(size)[:40]} is more than a size can be")
     return count
 
 

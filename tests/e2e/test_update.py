@@ -44,6 +44,15 @@ def test_memory_may_be_changed_while_it_runs(box: Sandbox) -> None:
     assert box.stats().memory.limit == (None if has_group else 300 * MIB)
 
 
+def test_less_memory_than_is_used_ends_what_uses_it_and_no_more(box: Sandbox) -> None:
+    box.files.write("kept", "kept")
+    box.run_code("x = bytearray(300 * 2**20)")
+    box.update(memory="200MiB", cpus=1)
+    assert (box.info().limits["memory"], box.info().limits["cpus"]) == (200 * MIB, 1)
+    assert box.run_code("1").value == 1
+    assert box.files.read("kept") == "kept"
+
+
 def test_what_takes_a_restart_says_what_that_has_ended(box: Sandbox) -> None:
     box.files.write("kept", "kept")
     box.create_context(id="work")
@@ -74,6 +83,7 @@ def test_from_remove_to_keep_it_outlives_its_owner() -> None:
 
 def test_what_cannot_be_is_refused_and_changes_nothing(box: Sandbox) -> None:
     wrong: list[Any] = [{"memory": "1KiB"}, {"idle_timeout": -1}, {"on_release": "burn"}, {"cpus": "many"}]
+    wrong += [{"pids": 10**9}, {"cpus": 1e12}, {"memory": 2**70}, {"disk": 2**63}]
     for options in wrong:
         assert refused(partial(box.update, **options)).code is ErrorCode.INVALID_ARGUMENT
     assert refused(lambda: box.update(network="wide")).code is ErrorCode.INVALID_ARGUMENT

@@ -205,3 +205,16 @@ def test_a_host_name_needs_a_sandbox_with_its_own() -> None:
     spec = spec_of(hostname="lab-1")
     assert fit_engine(spec, "local", None).hostname == "lab-1"
     assert refusal_of(fit_engine, spec, "process", None).details["field"] == "hostname"
+
+
+def test_more_variables_than_a_program_can_be_given_are_refused_at_once() -> None:
+    assert spec_of(env={"A": "x" * (2**17 - 3)}).env
+    for options in (
+        {"env": {"A": "x" * 2**17}},
+        {"secrets": {"A": "x" * 2**17}},
+        {
+            "env": {f"A{n}": "x" * 100_000 for n in range(6)},
+            "secrets": {f"S{n}": "x" * 100_000 for n in range(6)},
+        },
+    ):
+        assert refusal_of(spec_of, **options).code is ErrorCode.TOO_LARGE

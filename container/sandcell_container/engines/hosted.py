@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from abc import abstractmethod
@@ -37,9 +38,11 @@ if TYPE_CHECKING:
     from sandcell_container.engines.zygote_process import ZygoteProcess
     from sandcell_container.os_process import OsProcess
     from sandcell_container.registry import Entry
-    from sandcell_container.spec import Network, SandboxSpec
+    from sandcell_container.spec import Limits, Network, SandboxSpec
 
 __all__ = ["Furniture", "HostedEngine"]
+
+_log = logging.getLogger(__name__)
 
 
 class Furniture(NamedTuple):
@@ -122,11 +125,11 @@ class HostedEngine(PartialEngine):
         check_strict(warnings, strict=wanted.strict)
         before, after = self._host.respecify(sandbox_id, change)
         is_live = before.record.status == "running"
-        restarts = is_live and _needs_restart(before, after)
+        restarts = is_live and (
+            _needs_restart(before, after) or not _has_taken(before.group, after.spec.limits)
+        )
         if restarts:
             self.restart(sandbox_id)
-        elif is_live and before.group is not None:
-            limit_group(before.group, after.spec.limits)
         return Updated(restarted=restarts, warnings=warnings)
 
     def snapshot(self, sandbox_id: str, name: str) -> Snapshot:
@@ -248,6 +251,17 @@ def _known(facts: dict[str, Any]) -> PythonEnvironment:
             hint="its files are kept; install that Python again, or copy them to a new sandbox",
         )
     return environment
+
+
+def _has_taken(group: ControlGroup | None, limits: Limits) -> bool:
+    """Have limits hold for what runs; tells whether they do: version 1 takes no less memory than is used just now."""
+    try:
+        if group is not None:
+            limit_group(group, limits)
+    except OSError as failed:
+        _log.info("limits are not taken group=%s: %s", group, failed)
+        return False
+    return True
 
 
 def _needs_restart(before: Entry, after: Entry) -> bool:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from sandcell_container.memo import Memo
 
-__all__ = ["UserEnv"]
+__all__ = ["UserEnv", "check_sizes"]
 
 _LONGEST = (
     128 * 2**10
@@ -40,12 +40,7 @@ class UserEnv(dict[str, str]):
             InvalidRequest (TOO_LARGE): no program could be started with a value as long, or with all of them. Then nothing
                 has changed.
         """
-        for name, value in changes.items():
-            if _cost(name, value) > _LONGEST:
-                raise _too_large(f"the variable {name} has more than {_LONGEST} bytes")
-        merged = {**self._memo.env, **changes}
-        if sum(_cost(name, value) for name, value in merged.items()) > _MOST:
-            raise _too_large(f"what was set has more than {_MOST} bytes together")
+        check_sizes({**self._memo.env, **changes})
         self._memo.note_env(changes)
         self._apply(changes)
 
@@ -55,6 +50,20 @@ class UserEnv(dict[str, str]):
                 self.pop(name, None)
             else:
                 self[name] = value
+
+
+def check_sizes(variables: Mapping[str, str | None]) -> None:
+    """Refuse what no program could be started with.
+
+    Raises:
+        InvalidRequest (TOO_LARGE): a value is as long, or all of them are together.
+    """
+    costs = {name: _cost(name, value) for name, value in variables.items()}
+    for name, cost in costs.items():
+        if cost > _LONGEST:
+            raise _too_large(f"the variable {name} has more than {_LONGEST} bytes")
+    if sum(costs.values()) > _MOST:
+        raise _too_large(f"what was set has more than {_MOST} bytes together")
 
 
 def _cost(name: str, value: str | None) -> int:

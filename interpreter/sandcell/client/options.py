@@ -24,6 +24,7 @@ from sandcell.client.container_options import container_fields
 from sandcell.events import Event
 from sandcell.results import ExecutionError, Result
 from sandcell_container.errors import ErrorCode, SandcellError, error
+from sandcell_container.guest.user_env import check_sizes
 from sandcell_container.ids import check_id, new_id
 from sandcell_container.spec import Limits, SandboxSpec, parse_size
 
@@ -291,6 +292,9 @@ class CreateOptions(TypedDict, total=False):
 # Measured: with less one interpreter does not start, and dies with an error that says nothing.
 _LEAST_MEMORY = 128 * 2**20
 _LEAST_PIDS = 16
+# More the system does not take, or has not. Source: PID_MAX_LIMIT of the kernel; no machine has as many cores.
+_MOST_PIDS = 2**22
+_MOST_CPUS = 2**16
 
 LATER = ("url", "token", "pass_env")
 
@@ -300,14 +304,17 @@ def make_spec(config: Config, image: str | None, options: CreateOptions) -> Sand
 
     Raises:
         TypeError: there is no such option.
-        InvalidRequest: INVALID_NAME, INVALID_ARGUMENT, INVALID_ENV_NAME; UNSUPPORTED: not in this version.
+        InvalidRequest: INVALID_NAME, INVALID_ARGUMENT, INVALID_ENV_NAME; TOO_LARGE: more variables than a program can be
+            given; UNSUPPORTED: not in this version.
     """
     _check_options(config, options)
     if image is not None:
         check_text(image, what="image")
     sandbox_id = new_id("sbx")
     name = options.get("name")
-    env = env_of(options.get("env"))
+    env = {key: value for key, value in env_of(options.get("env")).items() if value is not None}
+    secrets = _secrets_of(options.get("secrets"))
+    check_sizes({**env, **secrets})
     start = check_timeout(options.get("start_timeout", config.start_timeout), what="start_timeout")
     return SandboxSpec(
         id=sandbox_id,
@@ -315,8 +322,8 @@ def make_spec(config: Config, image: str | None, options: CreateOptions) -> Sand
         image=image if image is not None else config.image,
         limits=make_limits(options),
         strict=options.get("strict", False),
-        env={key: value for key, value in env.items() if value is not None},
-        secrets=_secrets_of(options.get("secrets")),
+        env=env,
+        secrets=secrets,
         **container_fields(cast("Mapping[str, Any]", options)),
         python=options.get("python"),
         default_timeout=_seconds(options.get("default_timeout", config.default_timeout), "default_timeout"),
@@ -343,11 +350,25 @@ def make_limits(options: CreateOptions) -> Limits:
     """
     cpus, memory, disk, pids = (options.get(name) for name in ("cpus", "memory", "disk", "pids"))
     return Limits(
-        cpus=None if cpus is None else check_number(cpus, what="cpus", hint="cores, such as 0.5 or 2"),
+        cpus=None if cpus is None else _few_cpus(cpus),
         memory=None if memory is None else _enough_memory(memory),
         disk=None if disk is None else parse_size(disk, what="disk"),
-        pids=None if pids is None else check_count(pids, what="pids", least=_LEAST_PIDS),
+        pids=None if pids is None else _few_pids(pids),
     )
+
+
+def _few_cpus(given: Any) -> float:
+    cores = check_number(given, what="cpus", hint="cores, such as 0.5 or 2")
+    if cores > _MOST_CPUS:
+        raise wrong("cpus", f"= {given!r} is more than any machine has", hint="None is no limit")
+    return cores
+
+
+def _few_pids(given: Any) -> int:
+    count = check_count(given, what="pids", least=_LEAST_PIDS)
+    if count > _MOST_PIDS:
+        raise wrong("pids", f"= {given!r} is more than any machine has", hint="None is no limit")
+    return count
 
 
 def _enough_memory(given: Any) -> int:
