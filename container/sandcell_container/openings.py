@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 from sandcell_container.errors import ErrorCode, SandcellError, error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 __all__ = [
     "Mount",
     "PublishedPort",
+    "check_targets",
     "find_source",
     "parse_mount",
     "parse_port",
@@ -32,6 +33,11 @@ _SHARE = re.compile(r"[\\/]{2}[^\\/]")
 _RESERVED = tuple(
     PurePosixPath(each)
     for each in ("/proc", "/sys", "/dev", "/run/sandcell", "/opt/sandcell", "/var/lib/sandcell")
+)
+# What of every image a program needs to start: below these, a mount may be.
+_SYSTEM = tuple(
+    PurePosixPath(each)
+    for each in ("/bin", "/etc", "/lib", "/lib64", "/sbin", "/usr", "/usr/bin", "/usr/lib")
 )
 _LOOPBACK = "127.0.0.1"
 
@@ -66,7 +72,19 @@ def parse_mount(given: str | Mount) -> Mount:
         raise _no_mount(given, "its target has to be an absolute path below /")
     if any(target == each or each in target.parents or target in each.parents for each in _RESERVED):
         raise _no_mount(given, f"{target} is the sandbox's own")
+    if target in _SYSTEM:
+        raise _no_mount(
+            given, f"nothing starts without the image's own {target}; mount below it, or elsewhere"
+        )
     return replace(mount, source=posix_source(mount.source), target=str(target))
+
+
+def check_targets(mounts: Sequence[Mount]) -> None:
+    """Refuse two mounts in one place. Raises InvalidRequest (INVALID_ARGUMENT)."""
+    targets = [each.target for each in mounts]
+    for each in mounts:
+        if targets.count(each.target) > 1:
+            raise _no_mount(each, "another mount has the same target")
 
 
 def posix_source(source: str) -> str:

@@ -10,6 +10,7 @@ import requests
 
 from sandcell_container.engines.docker import DockerEngine
 from sandcell_container.engines.docker_daemon import failure_of
+from sandcell_container.engines.docker_image import check_reference
 from sandcell_container.engines.settings import EngineSettings
 from sandcell_container.errors import ErrorCode, SandcellError
 from sandcell_container.spec import GuestCommand, Limits, SandboxSpec
@@ -78,6 +79,14 @@ def test_without_a_daemon_nothing_is_made_and_nothing_left(tmp_path: Path) -> No
         (_api_error(500, "OCI runtime create failed"), ErrorCode.START_FAILED),
         (requests.exceptions.ReadTimeout("slow"), ErrorCode.START_TIMEOUT),
         (docker.errors.DockerException("no daemon"), ErrorCode.ENGINE_UNAVAILABLE),
+        (
+            docker.errors.DockerException("invalid tag 'te bad': invalid reference format"),
+            ErrorCode.INVALID_ARGUMENT,
+        ),
+        (
+            _api_error(400, "invalid reference format: repository name must be lowercase"),
+            ErrorCode.INVALID_ARGUMENT,
+        ),
     ],
 )
 def test_every_failure_of_the_sdk_has_its_code_and_a_hint(problem: Exception, code: ErrorCode) -> None:
@@ -91,3 +100,20 @@ def test_what_the_daemon_said_is_passed_on() -> None:
         "OCI runtime create failed"
         in failure_of(_api_error(500, "OCI runtime create failed"), "podman").message
     )
+
+
+@pytest.mark.parametrize(
+    "name", ["", "../containers/x", "a/../b", "-x", "a b", "a?b", "a//b", ".", "a\n", "ä"]
+)
+def test_what_would_be_another_route_is_no_image(name: str) -> None:
+    with pytest.raises(SandcellError) as refused:
+        check_reference(name)
+    assert refused.value.code is ErrorCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["debian", "python:3.12-slim", "ghcr.io/a/b_c:1", "localhost:5000/x@sha256:0a1b", "sha256:0a1b", "A1b2"],
+)
+def test_what_an_image_is_called(name: str) -> None:
+    check_reference(name)

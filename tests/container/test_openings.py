@@ -9,6 +9,7 @@ from sandcell_container.errors import ErrorCode, SandcellError
 from sandcell_container.openings import (
     Mount,
     PublishedPort,
+    check_targets,
     find_source,
     parse_mount,
     parse_port,
@@ -38,13 +39,25 @@ def test_a_mount_is_read_only_unless_said(given: str | Mount, mount: Mount) -> N
 @pytest.mark.parametrize(
     "given",
     ["", "/data", ":/in", "/data:", "/data:in", "/data:/", "/data:/proc/x", "/data:/run", "/data:/opt/sandcell", 5,
-     "/data:/in/../opt/sandcell/bin", "/da\0ta:/in", "\\\\server\\share:/in"],
+     "/data:/in/../opt/sandcell/bin", "/da\0ta:/in", "\\\\server\\share:/in", "/data:/etc", "/data:/x/../usr/", "/data:/usr/lib"],
 )  # fmt: skip
 def test_what_is_no_mount_is_refused(given: Any) -> None:
     with pytest.raises(SandcellError) as refused:
         parse_mount(given)
     assert refused.value.code is ErrorCode.INVALID_ARGUMENT
     assert refused.value.hint
+
+
+def test_below_a_folder_of_the_system_a_mount_may_be() -> None:
+    assert parse_mount("/data:/usr/share/data").target == "/usr/share/data"
+    assert parse_mount("/data:/etc/app.conf").target == "/etc/app.conf"
+
+
+def test_a_place_has_one_mount() -> None:
+    mounts = [parse_mount(each) for each in ("/a:/in", "/b:/out", "/c:/x/../in:rw")]
+    check_targets(mounts[:2])
+    with pytest.raises(SandcellError, match="another mount"):
+        check_targets(mounts)
 
 
 @pytest.mark.parametrize(

@@ -226,6 +226,13 @@ def test_who_removed_a_sandbox_is_told_that_it_is_gone_for_good() -> None:
     remove("left")
 
 
+def test_what_somebody_else_has_removed_is_given_back_like_any_other() -> None:
+    with Sandbox.create(engine="local", name="taken", on_release="stop") as box:
+        box.exec("true")
+        remove("taken")
+    assert refused(lambda: box.exec("true")).code is ErrorCode.SANDBOX_GONE
+
+
 def test_one_to_keep_its_files_starts_again_after_a_death() -> None:
     with Sandbox.create(engine="local", name="phoenix", on_release="stop") as box:
         box.files.write("f", "kept")

@@ -19,6 +19,7 @@ from sandcell.client.protocol import (
     path_of,
     unreachable,
 )
+from sandcell_container.end import End
 from sandcell_container.errors import CODES, ErrorCode, SandcellError, error
 
 HERE = Address(path="/tmp/guest.sock")
@@ -126,6 +127,21 @@ def test_an_answer_that_does_not_fit_is_internal() -> None:
     with pytest.raises(SandcellError) as caught:
         decode_body(b'{"id": 1}', dict[str, str])
     assert caught.value.code is ErrorCode.INTERNAL
+
+
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [
+        (End(cause="killed"), "it was stopped"),
+        (End(cause="killed", who="user"), "by the user"),
+        (End(cause="killed", signal=9), "signal 9 from outside"),
+        (End(cause="signaled", signal=9), "signal 9 from outside"),
+        (End(cause="oom", signal=9), "no memory left"),
+        (End(cause="lost"), "without a word"),
+    ],
+)
+def test_an_end_is_told_by_its_cause(end: End, words: str) -> None:
+    assert words in gone(HERE, admitted=False, end=end).message
 
 
 def test_who_cannot_be_reached_says_whether_the_request_was_taken() -> None:

@@ -241,7 +241,11 @@ class DockerEngine(PartialEngine):
         """Return `spec` with the real paths of what it mounts. Nothing of ours or of an engine's may be mounted."""
         check_spec(spec, facts, self.name)
         sockets = (each.partition("://")[2] for kind in TITLES for each in addresses_of(kind, self._around))
-        closed = (str(self._settings.state), *sockets)
+        closed = (
+            "/proc",
+            str(self._settings.state),
+            *sockets,
+        )  # the first has the roots of all processes in it
         return replace(spec, mounts=tuple(find_source(each, closed=closed) for each in spec.mounts))
 
     @cached_property

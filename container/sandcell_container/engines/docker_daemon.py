@@ -110,6 +110,12 @@ def open_client(daemon: Daemon, timeout: float) -> Generator[docker.DockerClient
 def failure_of(problem: Exception, kind: Kind) -> SandcellError:
     """Return what a failure of the SDK or the daemon means to a caller."""
     text, title = _explanation(problem), TITLES[kind]
+    if "invalid reference format" in text:  # of the daemon, or of the SDK itself
+        return error(
+            ErrorCode.INVALID_ARGUMENT,
+            f"that is no name of an image: {text}",
+            hint="such as python:3.12-slim, in small letters",
+        )
     match problem:
         case docker.errors.ImageNotFound():
             return error(
@@ -120,8 +126,9 @@ def failure_of(problem: Exception, kind: Kind) -> SandcellError:
         case docker.errors.APIError() if "in use" in text and "name" in text:
             return error(
                 ErrorCode.EXISTS,
-                f"a sandbox of this name exists already: {text}",
+                "a sandbox of this name exists already",
                 hint="connect to it, or remove it first: sandcell rm NAME",
+                details={"words": text},
             )
         case docker.errors.APIError():
             return error(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import tarfile
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "VERSION",
+    "check_reference",
     "commit_files",
     "drop_image",
     "find_image",
@@ -34,6 +36,8 @@ __all__ = [
 
 _OURS = "sandcell-"
 VERSION = "sandcell.version"  # label. Source: container/image/Dockerfile
+# Words between slashes, none of them dots alone. Source: distribution/reference, which has more to say.
+_REFERENCE = re.compile(r"[A-Za-z0-9][\w.:@+-]*(/[A-Za-z0-9][\w.:@+-]*)*", re.ASCII)
 _MOST_OF_RELEASE = 64 * 2**10  # bytes
 
 
@@ -44,7 +48,9 @@ def find_image(client: docker.DockerClient, name: str) -> Image:
 
     Raises:
         docker.errors.ImageNotFound: there is none.
+        InvalidRequest (INVALID_ARGUMENT): no image can be called so.
     """
+    check_reference(name)
     try:
         return client.images.get(name)
     except docker.errors.ImageNotFound:
@@ -53,6 +59,21 @@ def find_image(client: docker.DockerClient, name: str) -> Image:
         except docker.errors.APIError:  # as refusing such a name
             pass
         raise
+
+
+def check_reference(name: str) -> None:
+    """Refuse what is no name or id of an image: the SDK would make another route of the daemon's of it.
+
+    Raises:
+        InvalidRequest (INVALID_ARGUMENT).
+    """
+    if not _REFERENCE.fullmatch(name):
+        raise error(
+            ErrorCode.INVALID_ARGUMENT,
+            f"{name[:80]!r} is no name of an image",
+            hint="such as python:3.12-slim, in small letters",
+            details={"field": "image"},
+        )
 
 
 def obtain_image(client: docker.DockerClient, name: str, pull: str) -> Image:
@@ -65,6 +86,7 @@ def obtain_image(client: docker.DockerClient, name: str, pull: str) -> Image:
     """
     if pull == "never" or name.startswith(_OURS):
         return find_image(client, name)
+    check_reference(name)
     if pull == "missing":
         try:
             return find_image(client, name)

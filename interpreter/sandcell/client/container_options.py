@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from sandcell.client.checks import check_text, wrong
 from sandcell_container.errors import ErrorCode, error
-from sandcell_container.openings import parse_mount, parse_port
+from sandcell_container.openings import check_targets, parse_mount, parse_port
 from sandcell_container.spec import SandboxSpec
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def container_fields(options: Mapping[str, Any]) -> dict[str, Any]:
         "hostname": _hostname(_text(options, "hostname")),
         "network": network_of(options.get("network", "none")),
     }
+    check_targets(found["mounts"])
     if found["preset"] is not None:
         from sandcell_container.engines.image_recipe import recipe_of  # few want one
 

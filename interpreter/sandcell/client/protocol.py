@@ -243,10 +243,10 @@ def describe_end(end: End | None) -> str:
             return "it had no memory left"
         case End(cause="killed", who=str(who)):
             return f"it was stopped or removed by the {who}"
-        case End(cause="killed"):
-            return "it was stopped"
         case End(signal=int(number)):
             return f"signal {number} from outside ended it"
+        case End(cause="killed"):
+            return "it was stopped"
         case End(cause="exited", code=int(code)):
             return f"what serves it ended with exit code {code}"
         case _:

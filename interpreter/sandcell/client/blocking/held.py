@@ -24,7 +24,7 @@ from sandcell.client.protocol import Request, path_of
 from sandcell.client.records import born_dead, info_of_record, not_yours
 from sandcell.client.signature import show_options
 from sandcell.client.tool_offer import toolset_of
-from sandcell_container.errors import ErrorCode, NotFound, SandcellError
+from sandcell_container.errors import ErrorCode, Gone, NotFound, SandcellError
 from sandcell_container.ids import check_id
 from sandcell_container.usage import Stats
 
@@ -298,17 +298,21 @@ class Held:
     def close(self) -> None:
         """Give it back. What its owner's `on_release` says happens: removed, stopped or left running.
 
-        A handle that did not create it only lets go. Twice is fine.
+        A handle that did not create it only lets go. Twice is fine, and so is one that somebody else has removed.
         """
         ends = self._is_owner() and self.status in {"running", "stopped"} and not self._hold.is_released
         on_release = self._hold.record.on_release
         self._end_watching()
         self._end_serving()
-        if ends and on_release == "remove":
-            self._hold.remove()
-        elif ends and on_release == "stop":
-            self._hold.stop()
-        self._hold.release()
+        try:
+            if ends and on_release == "remove":
+                self._hold.remove()
+            elif ends and on_release == "stop":
+                self._hold.stop()
+        except (Gone, NotFound):
+            pass  # there is nothing left to stop
+        finally:
+            self._hold.release()
 
     def __enter__(self) -> Self:
         return self
