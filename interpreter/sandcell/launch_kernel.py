@@ -7,6 +7,7 @@ that one is started here, before anything heavy is imported, and both import at 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import sys
@@ -58,8 +59,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--options", default="{}", help="JSON: what the kernelspec asks of the sandbox")
     given = parser.parse_args(arguments)
     zygote = start_zygote() if needs_zygote(given.options, os.environ) else None
+    gc.disable()  # until all is imported: it would find next to nothing
     from sandcell.kernel_process import serve  # most of this program: from here on two processes import
 
+    gc.freeze()
+    gc.enable()
     try:
         serve(given.connection_file, given.options, zygote)
     except (OSError, SandcellError) as problem:

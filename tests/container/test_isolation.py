@@ -91,7 +91,7 @@ def test_the_guest_imports_nothing_that_user_code_can_write(box: Asker) -> None:
         "/usr/x",
         "/etc/passwd",
         "/run/sandcell/runtime/x",
-        "/run/sandcell/spawner.py",
+        "/run/sandcell/spawner.pyc",
         f"{sys.prefix}/x",
         "/proc/sys/kernel/core_pattern",
     ],

@@ -146,7 +146,7 @@ def test_a_start_that_fails_leaves_it_stopped_with_its_files(
     broken = tmp_path / "broken.py"
     broken.write_text("raise SystemExit('this spawner fails')")
     with monkeypatch.context() as patch:
-        for room in ("drawing", "process"):
+        for room in ("boot", "process"):
             patch.setattr(f"sandcell_container.engines.{room}.spawner_path", lambda: broken)
         with pytest.raises(SandcellError, match="this spawner fails"):
             engine.start(made.id)

@@ -279,7 +279,7 @@ def test_a_spawner_that_fails_is_told_and_leaves_nothing(
 ) -> None:
     broken = tmp_path / "broken.py"
     broken.write_text("raise SystemExit('this spawner fails')")
-    monkeypatch.setattr("sandcell_container.engines.drawing.spawner_path", lambda: broken)
+    monkeypatch.setattr("sandcell_container.engines.boot.spawner_path", lambda: broken)
     with pytest.raises(SandcellError, match="this spawner fails") as caught:
         engine.create(spec())
     assert caught.value.code is ErrorCode.START_FAILED
@@ -292,7 +292,7 @@ def test_a_spawner_that_never_speaks_is_not_waited_for(
     silent = tmp_path / "silent.py"
     silent.write_text("import signal; signal.pause()")
     engine.create(spec("first"))
-    monkeypatch.setattr("sandcell_container.engines.drawing.spawner_path", lambda: silent)
+    monkeypatch.setattr("sandcell_container.engines.boot.spawner_path", lambda: silent)
     with pytest.raises(SandcellError) as caught:
         engine.create(spec(start_timeout=0.3))
     assert caught.value.code is ErrorCode.START_TIMEOUT

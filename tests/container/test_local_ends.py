@@ -223,7 +223,7 @@ def test_a_kept_one_whose_start_fails_leaves_no_zygote(
 ) -> None:
     broken = tmp_path / "broken.py"
     broken.write_text("raise SystemExit('this spawner fails')")
-    monkeypatch.setattr("sandcell_container.engines.drawing.spawner_path", lambda: broken)
+    monkeypatch.setattr("sandcell_container.engines.boot.spawner_path", lambda: broken)
     with pytest.raises(SandcellError, match="this spawner fails"):
         open_engine(tmp_path).create(spec("box", on_release="keep"))
     assert folders(tmp_path) == ["table.lock"]

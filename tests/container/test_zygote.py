@@ -15,6 +15,7 @@ from sandcell_container.engines.bytecode import compile_folder
 from sandcell_container.engines.local import LocalEngine
 from sandcell_container.engines.settings import EngineSettings
 from sandcell_container.errors import ErrorCode, SandcellError
+from sandcell_container.ids import new_id
 from sandcell_container.spec import SandboxSpec
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from typing import Literal
 
 RUNTIME_DIR = str(Path(__file__).parents[2] / "kernel" / "sandcell_runtime")
-SPEC = SandboxSpec(id="sbx_box", name="box", on_release="remove")
+# Its id is also that of a control group of the machine, where other tests have theirs.
+SPEC = SandboxSpec(id=new_id("sbx"), name="box", on_release="remove")
 COUNT = """
 import os, select, sys
 

@@ -29,6 +29,7 @@ from sandcell.fork_starter import ForkStarter, early_env
 from sandcell.results import RunBuilder, RunResult
 from sandcell.starter import PlainStarter
 from sandcell_container.engines import bwrap
+from sandcell_container.engines.boot import spawner_bytecode
 from sandcell_container.engines.drawing import make_program
 from sandcell_container.engines.environment import (
     PythonEnvironment,
@@ -133,7 +134,7 @@ def with_marks(base: Path) -> Generator[Place]:
         workspace=str(base / "workspace"),
         home=str(base / "home"),
         runtime_dir=str(RUNTIME),
-        spawner=SPAWNER.read_bytes(),
+        spawner=spawner_bytecode(),
         hostname="sandbox",
         tmpfs_size=2**28,
         path="/usr/bin:/bin",

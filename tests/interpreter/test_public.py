@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
 import sandcell
+from sandcell.version import VERSION
 
 HEAVY = {"asyncio", "docker", "ipykernel", "jupyter_client", "nbformat", "ssl", "tornado", "zmq"}
 
@@ -29,6 +31,10 @@ def test_handles_and_events_are_public() -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Sandbx'"):
         _ = sandcell.Sandbx
+
+
+def test_what_is_installed_has_the_version_that_it_says() -> None:
+    assert version("sandcell") == VERSION
 
 
 @pytest.mark.short

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import marshal
 import secrets
 from dataclasses import asdict
+from importlib.machinery import SourceFileLoader
+from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -17,9 +20,10 @@ if TYPE_CHECKING:
     from sandcell_container.engines.environment import PythonEnvironment
     from sandcell_container.spec import SandboxSpec
 
-__all__ = ["Place", "new_boot", "spawner_command", "spawner_path"]
+__all__ = ["Place", "new_boot", "spawner_bytecode", "spawner_command", "spawner_path"]
 
 _TOOLKIT = "toolkit"  # of sandcell_runtime
+_REST_OF_HEADER = 12  # bytes
 
 
 class Place(NamedTuple):
@@ -85,6 +89,15 @@ def _with_toolkit(base_env: dict[str, str], runtime_dir: str) -> dict[str, str]:
 def spawner_path() -> Path:
     """Return the program that is the spawner: one file, standard library only."""
     return Path(__file__).parents[1] / "guest" / "spawner.py"
+
+
+def spawner_bytecode() -> bytes:
+    """Return the spawner compiled for the interpreter that runs this, as a program file: as source it would be compiled at each
+    start of a sandbox, while that waits. Source: PEP 552, of which the main program's header is not looked at but for the first word.
+    """
+    path = str(spawner_path())
+    code = SourceFileLoader("spawner", path).get_code("spawner")
+    return MAGIC_NUMBER + bytes(_REST_OF_HEADER) + marshal.dumps(code)
 
 
 def spawner_command(

@@ -39,7 +39,7 @@ WORKDIR, HOME, RUNTIME_DIR, SPAWNER = (
     "/workspace",
     "/home/user",
     "/run/sandcell/runtime",
-    "/run/sandcell/spawner.py",
+    "/run/sandcell/spawner.pyc",
 )
 UID = 1000
 # What bubblewrap finds open; what it reads from memory files follows from FIRST_EXTRA on.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sandcell_container.engines import bwrap
-from sandcell_container.engines.boot import Place, new_boot, spawner_command, spawner_path
+from sandcell_container.engines.boot import Place, new_boot, spawner_bytecode, spawner_command
 from sandcell_container.engines.environment import (
     PythonEnvironment,
     base_environment,
@@ -176,7 +176,7 @@ def _view(
         workspace=workspace,
         home=home,
         runtime_dir=tools.settings.guest.runtime_dir,
-        spawner=spawner_path().read_bytes(),
+        spawner=spawner_bytecode(),
         hostname=hostname,
         tmpfs_size=(memory or physical // 2) // _TMPFS_SHARE,
         path=f"{os.path.dirname(tools.environment.executable)}:/usr/bin:/bin",

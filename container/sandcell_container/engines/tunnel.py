@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 from sandcell_container.engines import namespaces
 from sandcell_container.engines.bwrap import Cause
-from sandcell_container.engines.egress import ProxySide, keep_only
 from sandcell_container.engines.launch import Tunnel
 from sandcell_container.engines.launcher import take_identity
 from sandcell_container.errors import ErrorCode, SandcellError, error
@@ -29,6 +28,7 @@ from sandcell_container.network import items_of
 from sandcell_container.packet_filter import ruleset
 
 if TYPE_CHECKING:
+    from sandcell_container.engines.egress import ProxySide
     from sandcell_container.spec import Network
 
 __all__ = ["FOLDERS", "RESOLVER", "TunnelError", "become_tunnel", "explain", "find_tunnel", "open_tunnel"]
@@ -109,6 +109,10 @@ def open_tunnel(way: socket.socket, init: int, timeout: float) -> None:
 def become_tunnel(side: ProxySide, tunnel: Tunnel, *, identity: int | None, parent: int) -> NoReturn:
     """Wait for the guest's word, then be slirp4netns until it has gone. As root it takes the `identity` of the sandbox.
     `parent` is the zygote's pid. Never returns."""
+    from sandcell_container.engines.egress import (
+        keep_only,
+    )  # the zygote has it; a host program would import a proxy
+
     try:
         namespaces.tie_to_parent(parent)
         namespaces.leave_keyring()

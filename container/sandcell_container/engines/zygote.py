@@ -104,8 +104,8 @@ class _Zygote:
             raise RuntimeError(
                 f"an import has started {len(threads) - 1} threads, none can enter a sandbox then"
             )
-        gc.collect()
         gc.freeze()  # so that children do not copy every page that holds an object
+        gc.enable()
         self._is_prepared = True
         self._bear()
         return True

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 __all__ = ["ZygoteProcess", "import_path", "memory_file"]
 
 # Constant code; what varies is in argv. -I keeps the environment and the working folder out, so the folders that this
-# program imports from are handed over, after the interpreter's own.
+# program imports from are handed over, after the interpreter's own. Looking for garbage while it imports would find next to
+# nothing, and take an eighth of its time.
 _PROGRAM = (
-    "import json, sys; sys.path += [each for each in json.loads(sys.argv[2])['path'] if each not in sys.path];"
+    "import gc, json, sys; gc.disable(); sys.path += [each for each in json.loads(sys.argv[2])['path'] if each not in sys.path];"
     "from sandcell_container.engines.zygote import main; main()"
 )
 _ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from sandcell.cli.check import check_engine
 from sandcell.cli.output import write_stdout
 from sandcell.cli.progress import Progress
 from sandcell.client.host import engine_settings, guest_command
+from sandcell.version import VERSION
 from sandcell_container.engines.detect import probe_engines
 from sandcell_container.engines.podman_doctor import (
     CONFIGURATION,
@@ -38,9 +38,7 @@ def examine(options: argparse.Namespace, config: Config) -> int:
         return check_engine(options.check, config)
     with Progress("trying the engines", sys.stderr):
         probes = probe_engines(engine_settings(config, guest_command(), {}))
-    write_stdout(
-        f"sandcell {version('sandcell')}, Python {platform.python_version()}, {platform.platform()}\n"
-    )
+    write_stdout(f"sandcell {VERSION}, Python {platform.python_version()}, {platform.platform()}\n")
     write_stdout(report(probes))
     troubles = examine_podman(look_at_machine())
     write_stdout("".join(f"podman   {each.what}\n{'':8} - {each.remedy}\n" for each in troubles))

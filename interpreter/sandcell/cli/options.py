@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
+
+from sandcell.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -235,7 +236,7 @@ def _tell_file_from_arguments(options: argparse.Namespace) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="sandcell", description="Run code in a sandbox.", allow_abbrev=False)
-    parser.add_argument("--version", action="version", version=f"sandcell {version('sandcell')}")
+    parser.add_argument("--version", action="version", version=f"sandcell {VERSION}")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND")
     _add_run(verbs.add_parser)
     _add_diff(verbs.add_parser)

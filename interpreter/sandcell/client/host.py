@@ -209,7 +209,6 @@ def engine_settings(config: Config, guest: GuestCommand, guest_settings: dict[st
     Raises:
         InvalidRequest (INVALID_ARGUMENT): the CA bundle cannot be read; there is no such `pull` or `relay`.
     """
-    from sandcell_container.engines.image_context import read_bundle
     from sandcell_container.engines.settings import EngineSettings, ImageSettings
 
     _check_choice("pull", config.pull, PULL)
@@ -223,11 +222,19 @@ def engine_settings(config: Config, guest: GuestCommand, guest_settings: dict[st
         images=ImageSettings(
             pull=config.pull,
             network=config.build_network,
-            ca_bundle=read_bundle(config.build_ca_bundle),
+            ca_bundle=_read_bundle(config.build_ca_bundle),
             index_url=config.build_index_url,
         ),
         relay=config.relay == "always",
     )
+
+
+def _read_bundle(path: str | None) -> bytes:
+    if not path:
+        return b""
+    from sandcell_container.engines.image_context import read_bundle  # which few programs need
+
+    return read_bundle(path)
 
 
 def _check_choice(name: str, given: str, choices: tuple[str, ...]) -> None:

@@ -10,7 +10,16 @@ from importlib.util import find_spec
 __all__ = ["MODULE", "PRELOAD", "runtime_dir"]
 
 MODULE = "sandcell.guest.main"
-PRELOAD = ("asyncio", "tornado.web", "sandcell.context", "sandcell.guest.app", MODULE)
+PRELOAD = (
+    "asyncio",
+    "tornado.web",
+    "sandcell_container.guest.files",
+    "sandcell.context",
+    "sandcell.guest.git_handler",
+    "sandcell.guest.port_handlers",
+    "sandcell.guest.app",
+    MODULE,
+)
 
 
 def runtime_dir() -> str:

@@ -15,7 +15,6 @@ import signal
 import time
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from importlib.metadata import version
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from sandcell.activity import Activity, Deed
@@ -47,6 +46,7 @@ from sandcell.shell_kernel import ShellMaker
 from sandcell.speakers import ForeignKernels, Speakers
 from sandcell.starter import KernelStarter, PlainStarter
 from sandcell.tool_room import ToolRoom
+from sandcell.version import VERSION
 from sandcell_container.descriptors import raise_limit
 from sandcell_container.guest import spawner as spawner_program
 from sandcell_container.guest.files import Files
@@ -280,7 +280,7 @@ def _make_fronts(desk: Desk, config: Config) -> Fronts:
         masks=masks_of(desk.boot.secrets),
         note_made=desk.memo.note_made,
     )
-    return Fronts(rooms, epoch=desk.boot.epoch, version=version("sandcell"), config=config)
+    return Fronts(rooms, epoch=desk.boot.epoch, version=VERSION, config=config)
 
 
 async def _make_starter(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Any
 
 import msgspec
 
 from sandcell import api, git_bodies
 from sandcell.guest.request import ApiHandler
+from sandcell.version import VERSION
 from sandcell_container.end import End
 from sandcell_container.file_info import FileInfo, FilePage, SearchResult, TransferReport
 from sandcell_container.git_info import GitBranch, GitCommit, GitDiff, GitHead, GitStatus
@@ -346,7 +346,7 @@ def make_document() -> dict[str, Any]:
         paths.setdefault(operation.path, {})[operation.method] = _describe(operation)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Sandcell guest", "version": version("sandcell")},
+        "info": {"title": "Sandcell guest", "version": VERSION},
         "security": [{"token": []}],
         "paths": paths,
         "components": {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from contextlib import nullcontext
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from sandcell.api import OsProcess, SandboxInfo, UpdateSandbox
 from sandcell.guest.measure import measure
 from sandcell.guest.request import ApiHandler
 from sandcell.guest.stream import send_journal
+from sandcell.version import VERSION
 from sandcell_container.errors import ErrorCode, error
 from sandcell_container.frames import Cursor
 from sandcell_container.guest.masks import warnings_of
@@ -103,7 +103,7 @@ def describe(guest: Guest | Desk, stats: Stats) -> SandboxInfo:
         created_at=boot.created_at,
         started_at=guest.started_at,
         starts=boot.starts,
-        version=version("sandcell"),
+        version=VERSION,
         image=boot.image,
         network=guest.way_out.network,
         limits=guest.meter.limits,
