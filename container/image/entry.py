@@ -80,16 +80,16 @@ def open_host_files(folder: str) -> HostFiles:
         os.fchdir(handle)
         log, memo = _append_to("guest.log"), _append_to("memo")
         boot = _copy_of("boot.json")
-        proxied = _listen_for_proxy() if _facts(boot)["network"] != "none" else None
-        sockets = _open_there(proxied)
+        way_out = _open_way_out(_facts(boot)["network"])
+        sockets = _open_there(way_out)
     finally:
         os.seteuid(0)
         os.chdir("/")
         os.close(handle)
     is_inside = sockets is None
-    listener, way = sockets or _open_inside(proxied)
-    if proxied is not None:
-        proxied.close()
+    listener, way = sockets or _open_inside(way_out)
+    if way_out is not None:
+        os.close(way_out)
     return HostFiles(boot, listener, log, memo, way, is_inside)
 
 
@@ -185,12 +185,17 @@ def _facts(boot: int) -> dict[str, Any]:
     return facts
 
 
-def _listen_for_proxy() -> socket.socket:
-    """Make the listening socket of the proxy, which is outside. Nobody else can have the port, as nothing of the user's runs yet."""
+def _open_way_out(network: str | list[str]) -> int | None:
+    """Return what the process outside needs that is the way out of here: for a list of hosts the listening socket of its proxy, for
+    an open network this one. Nobody else can have the port, as nothing of the user's runs yet."""
+    if network == "none":
+        return None
+    if "open" in network:
+        return os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.bind(_PROXY)
     listener.listen(_BACKLOG)
-    return listener
+    return listener.detach()
 
 
 def _fill(file: int, text: bytes) -> None:
@@ -199,49 +204,49 @@ def _fill(file: int, text: bytes) -> None:
     os.lseek(file, 0, os.SEEK_SET)
 
 
-def _open_there(proxied: socket.socket | None) -> tuple[int, int | None] | None:
-    """Listen in the host's folder, and give `proxied` to the proxy that waits there; returns both descriptors. None where
+def _open_there(way_out: int | None) -> tuple[int, int | None] | None:
+    """Listen in the host's folder, and give `way_out` to the process that waits there; returns both descriptors. None where
     that cannot be, or is of no use, as in a folder of another kernel's."""
     if os.path.lexists(_RELAYED):
         return None
     try:
-        way = None if proxied is None else _hand_over(proxied)
+        way = None if way_out is None else _hand_over(way_out)
         return _listen_on("guest.sock"), way
     except OSError:
         return None
 
 
-def _hand_over(proxied: socket.socket) -> int:
+def _hand_over(way_out: int) -> int:
     way = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     way.connect(_WAY)
-    socket.send_fds(way, [b"listener"], [proxied.fileno()])
+    socket.send_fds(way, [b"way out"], [way_out])
     return way.detach()
 
 
-def _open_inside(proxied: socket.socket | None) -> tuple[int, int | None]:
+def _open_inside(way_out: int | None) -> tuple[int, int | None]:
     """Do the same where the guest alone can go: who may run a program in there as the guest comes for it."""
     guest = pwd.getpwnam("guest")
     os.setegid(guest.pw_gid)
     os.seteuid(guest.pw_uid)
     try:
         listener = _listen_on(_SOCKET_INSIDE)
-        entrance = None if proxied is None else _listen_on(_WAY_INSIDE, socket.SOCK_SEQPACKET)
+        entrance = None if way_out is None else _listen_on(_WAY_INSIDE, socket.SOCK_SEQPACKET)
     finally:
         os.seteuid(0)
         os.setegid(0)
-    if proxied is None or entrance is None:
+    if way_out is None or entrance is None:
         return listener, None
     guest_end, porter_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if os.fork() == 0:
         guest_end.close()
         os.close(listener)
-        _be_porter(socket.socket(fileno=entrance), proxied, porter_end)
+        _be_porter(socket.socket(fileno=entrance), way_out, porter_end)
     os.close(entrance)
     porter_end.close()
     return listener, guest_end.detach()
 
 
-def _be_porter(entrance: socket.socket, proxied: socket.socket, guest: socket.socket) -> NoReturn:
+def _be_porter(entrance: socket.socket, way_out: int, guest: socket.socket) -> NoReturn:
     """Serve programs of the guest's for the container's life: who says "listener" is given the proxy's, and every other word
     is for the guest."""
     _become(pwd.getpwnam("guest"))
@@ -252,7 +257,7 @@ def _be_porter(entrance: socket.socket, proxied: socket.socket, guest: socket.so
             try:
                 word = visitor.recv(_MESSAGE)
                 if word == b"listener":
-                    socket.send_fds(visitor, [word], [proxied.fileno()])
+                    socket.send_fds(visitor, [word], [way_out])
                 elif word:
                     guest.send(word, socket.MSG_DONTWAIT)
             except OSError:

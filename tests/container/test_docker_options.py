@@ -64,9 +64,11 @@ def test_what_is_mounted_is_so_as_said() -> None:
     ]
 
 
-@pytest.mark.parametrize("network", ["none", ("a.org",)])
-def test_a_container_is_in_no_network(network: Any) -> None:
-    assert host(network=network)["network_mode"] == "none"
+@pytest.mark.parametrize("network", ["none", ("a.org",), "open", ("open", "10.0.0.1")])
+def test_a_container_is_in_no_network_of_its_engine(network: Any) -> None:
+    found = host(network=network)
+    assert found["network_mode"] == "none"
+    assert ("/etc/resolv.conf" in [each["Target"] for each in found["mounts"]]) is ("open" in network)
 
 
 @pytest.mark.parametrize(
@@ -104,8 +106,6 @@ def test_limits_without_control_groups_are_told() -> None:
     [
         ({"publish": (PublishedPort(80, 80),)}, "docker", ErrorCode.INVALID_ARGUMENT),
         ({"dns": ("192.0.2.1",)}, "docker", ErrorCode.INVALID_ARGUMENT),
-        ({"network": "open"}, "docker", ErrorCode.UNSUPPORTED),
-        ({"network": ("open", "10.0.0.1")}, "podman", ErrorCode.UNSUPPORTED),
         ({"runtime": "kata"}, "docker", ErrorCode.UNSUPPORTED),
         ({"runtime": "runsc"}, "podman", ErrorCode.UNSUPPORTED),
     ],
@@ -144,6 +144,8 @@ def test_what_can_be_had_is_not_refused(fields: dict[str, Any]) -> None:
         ({"network": ("a.org",)}, {"network": ("b.org",), "env": {"A": "b"}}, Change.START),
         ({"network": ("a.org",)}, {"network": ("b.org",), "hostname": "x"}, Change.ANEW),
         ({"network": ("a.org",)}, {"network": "none"}, Change.START),
+        ({"network": ("a.org",)}, {"network": "open"}, Change.ANEW),
+        ({"network": ("open", "10.0.0.1")}, {"network": "none"}, Change.ANEW),
     ],
 )  # fmt: skip
 def test_a_change_costs_no_more_than_it_has_to(

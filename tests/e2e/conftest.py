@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Unpack
 import docker
 import pytest
 
-from sandcell import Sandbox
+from sandcell import Sandbox, SandcellError
 from sandcell.client.host import the_host
+from sandcell_container.engines.tunnel import find_tunnel
 from sandcell_container.registry import Registry
 from sandcell_kernel.install import LANGUAGES, KernelPlan, install_kernelspec
 
@@ -147,6 +148,15 @@ def any_place(request: pytest.FixtureRequest) -> Generator[EnginePlace]:
         return
     with open_place(request.param) as found:
         yield found
+
+
+@pytest.fixture(scope="module")
+def tunnel() -> None:
+    """What the network takes: where CI=true it has to be there."""
+    try:
+        find_tunnel("open", as_root=os.geteuid() == 0)
+    except SandcellError as problem:
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(str(problem))
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import json
 import os
 import socket
@@ -115,6 +116,32 @@ def unshare() -> object:
     return None
 
 
+def ping() -> object:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP) as line:
+        line.sendto(b"\x08\0\0\0\0\0\0\1hello", (PUBLIC, 0))
+        return None
+
+
+def delete_tables() -> object:
+    """Ask the kernel to delete every table of nftables. Source: linux/netfilter/nfnetlink.h, nf_tables.h"""
+    head, family = struct.Struct("=IHHII"), struct.Struct(">BBH")
+    parts = ((0x10, 10), ((10 << 8) | 2, 0), (0x11, 10))  # begin of a batch, delete, end
+    batch = b"".join(head.pack(20, kind, 1, 0, 0) + family.pack(0, 0, about) for kind, about in parts)
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 12) as line:  # NETLINK_NETFILTER
+        line.settimeout(10)
+        line.sendto(batch, (0, 0))
+        number = -struct.unpack("=i", line.recv(4096)[16:20])[0]
+    if number:
+        raise OSError(number, "nfnetlink")
+    return None
+
+
+def take_down() -> object:
+    with socket.socket() as line:
+        fcntl.ioctl(line, 0x8914, struct.pack("16sh22x", TAP, 0))  # SIOCSIFFLAGS
+        return None
+
+
 DEVICE = (socket.SOL_SOCKET, socket.SO_BINDTODEVICE, TAP)
 BY_INDEX = (socket.IPPROTO_IP, IP_UNICAST_IF, struct.pack("!I", socket.if_nametoindex("tap0")))
 LOCAL = (socket.SOL_SOCKET, SO_DONTROUTE, 1)
@@ -171,11 +198,13 @@ attempt("mapped", connect(f"::ffff:{PRIVATE}", 80, family=socket.AF_INET6))
 attempt("link-local", send("fe80::1%tap0", 9, family=socket.AF_INET6))
 attempt("all nodes", send("ff02::1%tap0", 9, family=socket.AF_INET6))
 attempt("raw", make(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW))
-attempt("ping", make(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP))
+attempt("ping", ping)
 attempt("packet", make(socket.AF_PACKET, socket.SOCK_RAW, 0))
 attempt("vsock", make(socket.AF_VSOCK, socket.SOCK_STREAM))
 attempt("tun", lambda: os.open("/dev/net/tun", os.O_RDWR))
 attempt("namespace", unshare)
+attempt("rules by hand", delete_tables)
+attempt("device down by hand", take_down)
 attempt("rules", run("/usr/sbin/nft", "flush", "ruleset"))
 attempt("rules by another table", run("/usr/sbin/nft", "-f", "-", text="table inet mine { }"))
 attempt("device down", run("/usr/sbin/ip", "link", "set", "tap0", "down"))

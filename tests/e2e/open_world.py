@@ -15,10 +15,10 @@ from sandcell import Sandbox
 _NETWORK = ("open", f"{LISTED}:80")
 
 
-def main(folder: Path, attack: str) -> None:
-    """Attack from a sandbox, with files in `folder`."""
+def main(engine: str, folder: Path, attack: str) -> None:
+    """Attack from a sandbox of `engine`, with files in `folder`."""
     with connect(folder) as world:
-        with Sandbox.create(engine="local", network=_NETWORK) as box:
+        with Sandbox.create(engine=engine, network=_NETWORK) as box:
             done = box.exec(["python3", "-c", attack], timeout=50)
         seen = world.seen()
     found = json.loads(done.stdout) if done.ok else {"failed": done.stderr}
@@ -26,4 +26,4 @@ def main(folder: Path, attack: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.stdin.read())
+    main(sys.argv[1], Path(sys.argv[2]), sys.stdin.read())

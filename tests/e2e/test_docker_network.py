@@ -11,6 +11,8 @@ import psutil
 import pytest
 from tests.e2e.network_site import FETCH, run, serve_site
 
+from sandcell import ErrorCode, SandcellError
+
 if TYPE_CHECKING:
     from collections.abc import Generator
 
@@ -30,26 +32,33 @@ def site() -> Generator[str]:
         yield host
 
 
-def proxies() -> set[psutil.Process]:
-    """Return the proxies of containers that there are on this machine."""
-    lines = ((each, " ".join(each.info["cmdline"] or ())) for each in psutil.process_iter(["cmdline"]))
-    return {each for each, line in lines if "docker_way" in line}
+def way_of(sandbox: Sandbox) -> psutil.Process:
+    """Return the process that is the way out of a sandbox: its words go to the log of that one."""
+    return next(each for each in psutil.process_iter() if f"{sandbox.id}/proxy.log" in _output_of(each))
 
 
-def create(place: Place, network: list[str]) -> tuple[Sandbox, psutil.Process]:
-    before = proxies()
-    made = place.create(network=network)
-    (proxy,) = proxies() - before
-    return made, proxy
+def _output_of(process: psutil.Process) -> str:
+    try:
+        return os.readlink(f"/proc/{process.pid}/fd/1")
+    except OSError:  # it has gone
+        return ""
+
+
+def status_of(process: psutil.Process) -> dict[str, str]:
+    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    return dict(line.split(":\t", 1) for line in lines)
+
+
+def devices(sandbox: Sandbox) -> set[str]:
+    lines = sandbox.exec("cat /proc/net/dev").stdout.splitlines()[2:]
+    return {line.partition(":")[0].strip() for line in lines}
 
 
 def test_it_is_powerless_and_ends_with_its_container(place: Place, site: str) -> None:
-    made, proxy = create(place, [site])
-    with made:
+    with place.create(network=[site]) as made:
+        proxy = way_of(made)
         assert run(made, FETCH, f"http://{site}/") == f"/ of {site}"
-        status = dict(
-            line.split(":\t", 1) for line in Path(f"/proc/{proxy.pid}/status").read_text().splitlines()
-        )
+        status = status_of(proxy)
         assert status["CapEff"] == status["CapPrm"] == "0" * 16
         if os.geteuid() == 0:
             assert "0" not in status["Uid"].split()
@@ -58,11 +67,43 @@ def test_it_is_powerless_and_ends_with_its_container(place: Place, site: str) ->
 
 
 def test_without_it_a_container_goes_on_and_reaches_nothing(place: Place, site: str) -> None:
-    made, proxy = create(place, [site])
-    with made:
+    with place.create(network=[site]) as made:
+        proxy = way_of(made)
         proxy.send_signal(signal.SIGKILL)
         told = (event.reason or "" for event in made.events() if event.status == "refused")
         assert "proxy of the sandbox has ended" in next(told)
         assert "refused" in run(made, FETCH, f"http://{site}/")
         made.restart()
         assert run(made, FETCH, f"http://{site}/") == f"/ of {site}"
+
+
+@pytest.mark.usefixtures("tunnel")
+def test_an_open_network_has_a_powerless_process_and_may_be_closed(place: Place, site: str) -> None:
+    with place.create(network="open") as made:
+        tunnel = way_of(made)
+        assert tunnel.name() == "slirp4netns"
+        made.files.write("note", "kept")
+        status = status_of(tunnel)
+        assert int(status["CapEff"], 16) & ~(1 << 10) == 0  # nothing, or to listen below 1024
+        assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+        assert sorted(each.name for each in Path(f"/proc/{tunnel.pid}/root").iterdir()) == ["etc", "run"]
+        assert (made.info().network, devices(made)) == ("open", {"lo", "tap0"})
+        tunnel.kill()
+        told = (event.reason or "" for event in made.events() if event.status == "refused")
+        assert "slirp4netns of the sandbox has ended" in next(told)
+        made.restart()
+        assert devices(made) == {"lo", "tap0"}
+        tunnel = way_of(made)
+        assert made.update(network=[site]).restarted
+        assert (devices(made), made.files.read("note")) == ({"lo"}, "kept")
+        assert run(made, FETCH, f"http://{site}/") == f"/ of {site}"
+    assert psutil.wait_procs([tunnel], timeout=DEADLINE)[1] == []
+
+
+@pytest.mark.usefixtures("tunnel")
+def test_who_is_not_root_cannot_open_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(SandcellError) as caught:
+        place.create(network="open")
+    assert caught.value.code is ErrorCode.ENGINE_UNAVAILABLE
+    assert "network=[" in caught.value.hint

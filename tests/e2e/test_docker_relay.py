@@ -17,6 +17,7 @@ from sandcell.cli.check import GuestRunner
 from sandcell.client.host import engine_settings, guest_command, the_host
 from sandcell_container.conformance import CHECKS, Check, Subject
 from sandcell_container.engines.detect import open_engine
+from sandcell_container.errors import ErrorCode, SandcellError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -106,6 +107,13 @@ def test_the_hosts_of_a_list_are_reached_through_the_daemon(subject: Subject) ->
         subject.engine.update(box.id, lambda spec: replace(spec, network=("other.test",)))
         assert "UNREACHABLE" in box.python(REFUSED)
     assert_gone([second])
+
+
+def test_a_container_reached_through_its_daemon_cannot_be_opened(subject: Subject) -> None:
+    with pytest.raises(SandcellError) as caught, subject.sandbox(network="open"):
+        pass
+    assert caught.value.code is ErrorCode.ENGINE_UNAVAILABLE
+    assert subject.engine.list() == []
 
 
 def test_a_program_that_is_killed_leaves_nothing(place: Place) -> None:

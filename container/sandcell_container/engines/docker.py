@@ -45,8 +45,10 @@ from sandcell_container.engines.docker_stats import read_stats
 from sandcell_container.engines.docker_table import Found, look
 from sandcell_container.engines.docker_unused import remove_unused_images
 from sandcell_container.engines.docker_update import Change, change_of, update_running
+from sandcell_container.engines.docker_way import check_open
 from sandcell_container.engines.partial import PartialEngine
 from sandcell_container.errors import ErrorCode, SandcellError
+from sandcell_container.network import kind_of
 from sandcell_container.openings import find_source
 from sandcell_container.os_process import OsProcess, boot_id
 from sandcell_container.policy import add_policy
@@ -240,6 +242,8 @@ class DockerEngine(PartialEngine):
     def _checked(self, spec: SandboxSpec, facts: Facts) -> SandboxSpec:
         """Return `spec` with the real paths of what it mounts. Nothing of ours or of an engine's may be mounted."""
         check_spec(spec, facts, self.name)
+        if kind_of(spec.network) == "open":
+            check_open(spec.network, self.name)
         sockets = (each.partition("://")[2] for kind in TITLES for each in addresses_of(kind, self._around))
         closed = (
             "/proc",

@@ -7,6 +7,7 @@
         guest.log          its last words
         memo               what it wants to be known after its end
         network            the lists of hosts that it may reach, the last one counts, see `policy`
+        resolv.conf        0644, that of a container with an open network
         way.sock           where its proxy waits for it while it starts, see `docker_way`; where that listens, see `docker_carrier`
         proxy.log          that one's words
         relayed            there, where its socket is not the guest's but a relay's, see `docker_relay`
@@ -178,6 +179,10 @@ class Folder:
     @property
     def socket(self) -> str:
         return str(self.path / "guest.sock")
+
+    @property
+    def resolver(self) -> Path:
+        return self.path / "resolv.conf"
 
     @property
     def way(self) -> str:

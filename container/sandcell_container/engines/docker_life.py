@@ -31,8 +31,9 @@ from sandcell_container.engines.docker_options import (
     warnings_of,
 )
 from sandcell_container.engines.docker_start import start_container
-from sandcell_container.engines.docker_way import open_way
+from sandcell_container.engines.docker_way import open_way, write_resolver
 from sandcell_container.errors import ErrorCode, SandcellError, error
+from sandcell_container.network import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -92,6 +93,8 @@ class Life:
             InvalidRequest (UNSUPPORTED): the spec is strict and something does not hold; nothing was made.
         """
         spec = kept.spec
+        if kind_of(spec.network) == "open":
+            write_resolver(self.folder)
         options = container_options(spec, self.folder)
         created = create_container(self.client, image, options, host_options(spec, self.folder))
         unmet = (*warnings_of(spec, self.facts), *created.warnings)

@@ -66,18 +66,11 @@ def check_spec(spec: SandboxSpec, facts: Facts, engine: str) -> None:
         field = "publish" if spec.publish else "dns"
         raise error(
             ErrorCode.INVALID_ARGUMENT,
-            f"{field} has no meaning: a container is in no network",
+            f"{field} has no meaning: a container is in no network of the engine's",
             hint="expose the port: sandbox.ports"
             if spec.publish
             else "leave out dns: names are asked of this machine",
             details={"field": field},
-        )
-    if kind_of(spec.network) == "open":
-        raise error(
-            ErrorCode.UNSUPPORTED,
-            f'the engine {engine} has no network "open": it would reach what is private, too',
-            hint='list what is to be reached: network=["pypi.org", "*.example.org"], or ["*"] for all public hosts',
-            details={"field": "network"},
         )
     # Podman's Docker-compatible interface takes any name, and runs its default.
     runtimes = {facts.default_runtime} if engine == "podman" else set(facts.runtimes)
@@ -113,8 +106,8 @@ def host_options(spec: SandboxSpec, folder: Folder) -> dict[str, Any]:
     and reaps.
     """
     options: dict[str, Any] = {
-        "mounts": [Mount(MOUNT, str(folder.path), type="bind"), *_mounts(spec)],
-        "network_mode": "none",  # what it may reach it reaches by its proxy: see `docker_way`
+        "mounts": [Mount(MOUNT, str(folder.path), type="bind"), *_resolver(spec, folder), *_mounts(spec)],
+        "network_mode": "none",  # what it may reach it reaches by other means: see `docker_way`
         "ipc_mode": "private",
         "cap_drop": ["ALL"],
         "cap_add": sorted(_CAPABILITIES | (_CAPABILITIES_OF_READ_ONLY if spec.read_only else {})),
@@ -157,6 +150,13 @@ def warnings_of(spec: SandboxSpec, facts: Facts) -> tuple[str, ...]:
         "pids is not limited: no control group for it": limits.pids and not facts.pids_limit,
     }
     return tuple(text for text, is_so in unmet.items() if is_so)
+
+
+def _resolver(spec: SandboxSpec, folder: Folder) -> list[Mount]:
+    """Return the mount that names the resolver of an open network: a daemon knows of none, or refuses to be told."""
+    if kind_of(spec.network) != "open":
+        return []
+    return [Mount("/etc/resolv.conf", str(folder.resolver), type="bind", read_only=True)]
 
 
 def _mounts(spec: SandboxSpec) -> list[Mount]:

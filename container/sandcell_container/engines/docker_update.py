@@ -23,7 +23,7 @@ __all__ = ["Change", "change_of", "update_running"]
 # What its files stand on, or others know it by.
 _FIXED = {"id", "name", "image", "packages", "apt", "preset", "python"}
 _OF_NEXT_CALL = {"start_timeout", "strict"}
-_OF_GUEST = {"network", "env", "secrets", "default_timeout", "idle_timeout", "grace", "on_release"}
+_OF_GUEST = {"env", "secrets", "default_timeout", "idle_timeout", "grace", "on_release"}
 
 
 class Change(Enum):
@@ -53,6 +53,8 @@ def change_of(old: SandboxSpec, new: SandboxSpec, *, engine: str) -> Change:
         return Change.HOSTS
     if changed - _OF_NEXT_CALL <= {"limits"} and not new.read_only and _is_live(old.limits, new.limits):
         return Change.LIMITS
+    if "open" not in (kind_of(old.network), kind_of(new.network)):
+        changed -= {"network"}  # else a mount comes or goes with it
     return Change.START if changed <= _OF_NEXT_CALL | _OF_GUEST else Change.ANEW
 
 

@@ -1,7 +1,8 @@
-"""The way out of a container: a filtering proxy that is a process of this machine, and accepts on a socket of the container's.
+"""The way out of a container, by a process of this machine: a filtering proxy that accepts on a socket of the container's, or
+with the network "open" slirp4netns, which connects the container's network; see `egress` and `tunnel`.
 
-The entry makes that socket before user code runs, and hands it over by a unix socket in the sandbox's folder, which stays
-open as the guest's: see `egress`. The proxy belongs to the container and to no program: it ends when the guest's end closes.
+The entry hands socket or network over before user code runs, by a unix socket in the sandbox's folder, which stays
+open as the guest's. The process belongs to the container and to no program: it ends when the guest's end closes.
 """
 
 from __future__ import annotations
@@ -18,13 +19,17 @@ import sys
 import time
 import traceback
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from sandcell_container.engines import namespaces
-from sandcell_container.engines.egress import serve_proxy, take_listener
+from sandcell_container.engines.egress import serve_proxy, take_descriptor
+from sandcell_container.engines.launch import Tunnel
 from sandcell_container.engines.launcher import take_identity
+from sandcell_container.engines.tunnel import RESOLVER, become_slirp, find_tunnel, set_filter
 from sandcell_container.errors import ErrorCode, SandcellError, error
+from sandcell_container.network import kind_of
 from sandcell_container.policy import open_policy
 from sandcell_container.unix_address import listen_at
 
@@ -34,20 +39,22 @@ if TYPE_CHECKING:
     from sandcell_container.engines.docker_folder import Folder
     from sandcell_container.spec import Network
 
-__all__ = ["main", "open_way"]
+__all__ = ["check_open", "main", "open_way", "write_resolver"]
 
 _START = (
     "import json, sys; sys.path += [each for each in json.loads(sys.argv[1]) if each not in sys.path];"
     "from sandcell_container.engines.docker_way import main; main()"
 )
 _NOBODY = "nobody"
+_OTHERWISE = 'list what is to be reached: network=["pypi.org"], ["*"] for all public hosts'
 _NEEDED_LATER = ("concurrent.futures.thread", "encodings.idna")  # by the resolver
-_STARTED, _OPEN = b"started", b"open"
+_STARTED = b"started"
+_OPEN = b"1"  # as slirp4netns says it, too
 _SHOWN = 4000  # characters of the log
 
 
 class _Side(NamedTuple):
-    """The descriptors of a proxy: where the container's entry comes to, the list of hosts, and its end of a pair with the engine,
+    """The descriptors of the process: where the container's entry comes to, the list of hosts, and its end of a pair with the engine,
     which says there that the container has started, and hears that the way is open."""
 
     entrance: int
@@ -55,29 +62,53 @@ class _Side(NamedTuple):
     word: int
 
 
+def check_open(network: Network, engine: str) -> None:
+    """Refuse an open network that `engine` cannot give here.
+
+    Raises:
+        Unavailable (ENGINE_UNAVAILABLE): the user is not root, or something is missing.
+    """
+    if os.geteuid():
+        raise error(
+            ErrorCode.ENGINE_UNAVAILABLE,
+            f'the engine {engine} can do network="open" for root alone, who owns the networks of its containers',
+            hint=f'{_OTHERWISE}, or engine="local"',
+            details={"field": "network"},
+        )
+    find_tunnel(network, as_root=True, engine=engine)
+
+
 @contextmanager
 def open_way(folder: Folder, network: Network, deadline: float) -> Generator[None]:
     """See that the container that is started in the block reaches the hosts of `network`; ends when it does. `deadline` is of
-    time.monotonic(). A block that fails leaves no proxy. Of a relayed container see `docker_carrier`.
+    time.monotonic(). A block that fails leaves no process. With a list see `docker_carrier` for a relayed container.
 
     Raises:
-        Unavailable (START_FAILED, START_TIMEOUT): it has no way out.
+        Unavailable (START_FAILED, START_TIMEOUT): it has no way out. ENGINE_UNAVAILABLE: it is relayed, and so cannot be opened.
     """
     if network == "none" or folder.is_relayed:
         yield
-        return
-    with _proxy(folder, network) as word:
-        yield
-        if not folder.is_relayed:  # which is found out by starting
-            _await_open(word, folder, deadline)
+    else:
+        with _process(folder, network) as word:
+            yield
+            if not folder.is_relayed:  # which is found out by starting
+                _await_open(word, folder, deadline)
+    if folder.is_relayed and kind_of(network) == "open":
+        raise error(
+            ErrorCode.ENGINE_UNAVAILABLE,
+            'a container that is reached through its daemon cannot have network="open"',
+            hint=_OTHERWISE,
+            details={"field": "network"},
+        )
 
 
 @contextmanager
-def _proxy(folder: Folder, network: Network) -> Generator[socket.socket]:
-    """Have a proxy wait for the entry of a container that is about to start; yields the engine's end of `_Side.word`. A proxy to which
+def _process(folder: Folder, network: Network) -> Generator[socket.socket]:
+    """Have a process wait for the entry of a container that is about to start; yields the engine's end of `_Side.word`. One to which
     nobody came ends with the block."""
     from sandcell_container.engines.zygote_process import import_path
 
+    tunnel = find_tunnel(network, as_root=True) if kind_of(network) == "open" else None
     Path(folder.way).unlink(missing_ok=True)  # of the last start
     with ExitStack() as held:
         ours, theirs = (held.enter_context(each) for each in socket.socketpair())
@@ -87,7 +118,13 @@ def _proxy(folder: Folder, network: Network) -> Generator[socket.socket]:
         log = held.enter_context(open(folder.path / "proxy.log", "ab"))
         side = _Side(entrance.fileno(), policy, theirs.fileno())
         child = subprocess.Popen(
-            [sys.executable, "-I", "-c", _START, json.dumps(import_path()), json.dumps(side)],
+            [
+                sys.executable,
+                "-I",
+                "-c",
+                _START,
+                *(json.dumps(each) for each in (import_path(), side, tunnel and asdict(tunnel))),
+            ],
             cwd="/",
             env={"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"},
             stdin=subprocess.DEVNULL,
@@ -103,8 +140,14 @@ def _proxy(folder: Folder, network: Network) -> Generator[socket.socket]:
         yield ours
 
 
+def write_resolver(folder: Folder) -> None:
+    """Write who resolves names in an open network: in place, as a container may have mounted it already."""
+    folder.resolver.write_text(f"nameserver {RESOLVER}\n")
+    folder.resolver.chmod(0o644)
+
+
 def _await_open(word: socket.socket, folder: Folder, deadline: float) -> None:
-    """Return when the proxy has the container's socket. Raises Unavailable."""
+    """Return when the process has what the container gave. Raises Unavailable."""
     with suppress(BrokenPipeError):  # it has ended, which is read below
         word.sendall(_STARTED)
     word.settimeout(max(deadline - time.monotonic(), 0.001))
@@ -127,20 +170,21 @@ def _no_way(folder: Folder) -> SandcellError:
     return error(
         ErrorCode.START_FAILED,
         "the container has no way to the hosts that it may reach",
-        hint="build the image from the same version of Sandcell; details['words'] has what the proxy said",
+        hint="build the image from the same version of Sandcell; details['words'] has what was said to that",
         details={"words": words},
     )
 
 
 def main() -> NoReturn:
-    """Be the proxy of one container, argv[-1] its `_Side` as JSON, as a process of nobody's."""
-    side = _Side(*json.loads(sys.argv[-1]))
+    """Be the way out of one container, as a process of nobody's: argv[-2] is its `_Side` as JSON, argv[-1] a Tunnel or null."""
+    side, fields = _Side(*json.loads(sys.argv[-2])), json.loads(sys.argv[-1])
+    tunnel = None if fields is None else Tunnel.from_fields(fields)
     if os.fork():
         os._exit(0)
     code = 1
     try:
-        _give_up_rights()
-        _serve(side)
+        _give_up_rights(None if tunnel else _NOBODY)
+        _serve(side, tunnel)
         code = 0
     except Exception:  # noqa: BLE001 -- the outermost loop of this process: the log is all that is left to tell
         traceback.print_exc()
@@ -149,29 +193,38 @@ def main() -> NoReturn:
         os._exit(code)
 
 
-def _give_up_rights() -> None:
-    """As root be nobody: all that is needed is open. What is imported later has to be now, as nobody may not read it."""
+def _give_up_rights(user: str | None) -> None:
+    """As root become `user`: all that is needed is open. What is imported later has to be now, as `user` may not read it."""
     for name in _NEEDED_LATER:
         importlib.import_module(name)
     namespaces.leave_keyring()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if os.geteuid() == 0:
-        take_identity(pwd.getpwnam(_NOBODY).pw_uid)
+    if os.geteuid() == 0 and user is not None:
+        take_identity(pwd.getpwnam(user).pw_uid)
     namespaces.hide_from_peers()
 
 
-def _serve(side: _Side) -> None:
+def _serve(side: _Side, tunnel: Tunnel | None) -> None:
     with socket.socket(fileno=side.word) as word:
         with socket.socket(fileno=side.entrance) as entrance:
             way = _await_entry(entrance, word)
-        if way is None:
+        given = None if way is None else take_descriptor(way)
+        if way is None or given is None:
             return
-        listener = take_listener(way)
-        if listener is None:
-            return
+        if tunnel is not None:
+            _connect(tunnel, given, ready=word.fileno(), end=way.fileno())
         word.sendall(_OPEN)
     with way:
-        serve_proxy(way, listener, side.policy)
+        serve_proxy(way, socket.socket(fileno=given), side.policy)
+
+
+def _connect(tunnel: Tunnel, network: int, *, ready: int, end: int) -> NoReturn:
+    """Be slirp4netns for the container's network: as root, until it has given up all rights by itself. Nothing leaves the
+    container before its packet filter is there."""
+    opened = namespaces.owned_network(network)
+    set_filter(tunnel, opened)
+    namespaces.enter_network(opened, owner_alone=True)
+    become_slirp(tunnel, network, ready=ready, end=end)
 
 
 def _await_entry(entrance: socket.socket, word: socket.socket) -> socket.socket | None:

@@ -23,7 +23,7 @@ from sandcell_container.network import PROXY_PORT
 from sandcell_container.policy import Policy
 from sandcell_container.proxy import Proxy, Refused, resolve
 
-__all__ = ["ProxySide", "become_proxy", "hand_over_listener", "keep_only", "serve_proxy", "take_listener"]
+__all__ = ["ProxySide", "become_proxy", "hand_over_listener", "keep_only", "serve_proxy", "take_descriptor"]
 
 _log = logging.getLogger(__name__)
 _BACKLOG = 128
@@ -53,9 +53,9 @@ def become_proxy(side: ProxySide, *, identity: int | None, parent: int) -> NoRet
             namespaces.tie_to_parent(parent)
         namespaces.hide_from_peers()
         with socket.socket(fileno=side.way) as way:
-            listener = take_listener(way)
+            listener = take_descriptor(way)
             if listener is not None:  # else the sandbox did not come up
-                serve_proxy(way, listener, side.policy)
+                serve_proxy(way, socket.socket(fileno=listener), side.policy)
         code = 0
     except Exception:  # noqa: BLE001 -- the outermost loop of this process: the log is all that is left to tell
         traceback.print_exc()
@@ -73,10 +73,10 @@ def hand_over_listener(way: socket.socket) -> None:
         socket.send_fds(way, [b"listener"], [listener.fileno()])
 
 
-def take_listener(way: socket.socket) -> socket.socket | None:
+def take_descriptor(way: socket.socket) -> int | None:
     """Return what `hand_over_listener` sends; None where the other end of `way` is closed without."""
     _, descriptors, _, _ = socket.recv_fds(way, _MESSAGE, 1)
-    return socket.socket(fileno=descriptors[0]) if descriptors else None
+    return descriptors[0] if descriptors else None
 
 
 def serve_proxy(way: socket.socket, listener: socket.socket, policy: int) -> None:

@@ -24,6 +24,7 @@ __all__ = [
     "open_network",
     "own_device",
     "own_mounts",
+    "owned_network",
     "tie_to_parent",
 ]
 
@@ -176,12 +177,19 @@ def open_network(pid: int) -> OwnedNetwork:
     if select.select([alive], [], [], 0)[0]:
         raise ProcessLookupError(f"the process {pid} ended")  # the number may be another's by now
     os.close(alive)
+    return owned_network(network)
+
+
+def owned_network(network: int) -> OwnedNetwork:
+    """Return the network namespace that `network` is open on, with its owner. Raises OSError: it is no namespace."""
     return OwnedNetwork(network, fcntl.ioctl(network, _NS_GET_USERNS))
 
 
 def enter_network(opened: OwnedNetwork, *, owner_alone: bool = False) -> None:
-    """Enter a network namespace with all rights in it, or its `owner_alone`, where it can be entered from."""
-    _set_namespace(opened.owner, _CLONE_NEWUSER)
+    """Enter a network namespace with all rights in it, or its `owner_alone`, where it can be entered from: which is this
+    process's own, that has to be root then, with a container of a daemon of root's."""
+    if not _is_mine("user", opened.owner):  # which cannot be entered again
+        _set_namespace(opened.owner, _CLONE_NEWUSER)
     if not owner_alone:
         _set_namespace(opened.network, _FLAGS["net"])
 

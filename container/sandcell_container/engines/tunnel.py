@@ -31,7 +31,17 @@ if TYPE_CHECKING:
     from sandcell_container.engines.egress import ProxySide
     from sandcell_container.spec import Network
 
-__all__ = ["FOLDERS", "RESOLVER", "TunnelError", "become_tunnel", "explain", "find_tunnel", "open_tunnel"]
+__all__ = [
+    "FOLDERS",
+    "RESOLVER",
+    "TunnelError",
+    "become_slirp",
+    "become_tunnel",
+    "explain",
+    "find_tunnel",
+    "open_tunnel",
+    "set_filter",
+]
 
 RESOLVER = "10.0.2.3"  # of slirp4netns: it asks the resolver of the host
 _DEVICE, _DEVICE_NUMBER = "/dev/net/tun", os.makedev(10, 200)
@@ -55,8 +65,8 @@ class TunnelError(Exception):
     """The way out did not come up; the words are for the host program."""
 
 
-def find_tunnel(network: Network, *, as_root: bool) -> Tunnel:
-    """Return what it takes to open `network`, the programs of this machine.
+def find_tunnel(network: Network, *, as_root: bool, engine: str = "local") -> Tunnel:
+    """Return what it takes to open `network` for a sandbox of `engine`, the programs of this machine.
 
     Raises:
         Unavailable (ENGINE_UNAVAILABLE): one is missing, or the device. The hint is the remedy.
@@ -67,16 +77,17 @@ def find_tunnel(network: Network, *, as_root: bool) -> Tunnel:
     if slirp is None or nft is None:
         missing = " and ".join(name for name, where in found.items() if where is None)
         raise _unavailable(
+            engine,
             f"{missing} is not installed",
             "install slirp4netns and nftables: apt install slirp4netns nftables",
         )
     try:
         mode = os.stat(_DEVICE).st_mode
     except FileNotFoundError:
-        raise _unavailable(f"there is no {_DEVICE}", "load its module: modprobe tun") from None
+        raise _unavailable(engine, f"there is no {_DEVICE}", "load its module: modprobe tun") from None
     is_open = stat.S_IMODE(mode) & 0o006 == 0o006
     if not (is_open or as_root or os.access(_DEVICE, os.R_OK | os.W_OK)):
-        raise _unavailable(f"this user may not open {_DEVICE}", f"let everybody: chmod 666 {_DEVICE}")
+        raise _unavailable(engine, f"this user may not open {_DEVICE}", f"let everybody: chmod 666 {_DEVICE}")
     return Tunnel(slirp=slirp, nft=nft, items=items_of(network), own_device=as_root and not is_open)
 
 
@@ -117,7 +128,6 @@ def become_tunnel(side: ProxySide, tunnel: Tunnel, *, identity: int | None, pare
         namespaces.tie_to_parent(parent)
         namespaces.leave_keyring()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_NOFILE, (_MOST_FILES, _MOST_FILES))
         side = keep_only(side)
         if identity is not None:
             if tunnel.own_device:
@@ -139,35 +149,47 @@ def _connect(way: socket.socket, tunnel: Tunnel, parent: int) -> None:
     if not asked:
         return  # the sandbox did not come up
     opened = namespaces.open_network(int(json.loads(asked)["init"]))
-    rules = ruleset(tunnel.items, own=_own_addresses(), resolver=RESOLVER)
-    if not _set_filter(tunnel.nft, rules, opened):
-        _say(way, _FILTER_FAILED)
+    try:
+        set_filter(tunnel, opened)
+    except TunnelError as failed:
+        _say(way, str(failed))
         return
     namespaces.enter_network(opened, owner_alone=True)
     namespaces.tie_to_parent(parent)
     # One to tell by that it is up, which it closes; one to see by that the guest has gone.
-    ready, end = os.dup(way.fileno()), os.dup(way.fileno())
-    for kept in (ready, end, opened.network):
+    become_slirp(tunnel, opened.network, ready=os.dup(way.fileno()), end=os.dup(way.fileno()))
+
+
+def become_slirp(tunnel: Tunnel, network: int, *, ready: int, end: int) -> NoReturn:
+    """Be slirp4netns for the network namespace `network`, a descriptor, with the rights over it that this process has: it says
+    "1" by the socket `ready` when it is up, and ends when the other side of `end` is closed."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (_MOST_FILES, _MOST_FILES))
+    for kept in (ready, end, network):
         os.set_inheritable(kept, True)
     ends = (f"--ready-fd={ready}", f"--exit-fd={end}")
-    os.execve(tunnel.slirp, [tunnel.slirp, *_OPTIONS, *ends, f"/proc/self/fd/{opened.network}", "tap0"], {})
+    os.execve(tunnel.slirp, [tunnel.slirp, *_OPTIONS, *ends, f"/proc/self/fd/{network}", "tap0"], {})
 
 
-def _set_filter(nft: str, rules: str, opened: namespaces.OwnedNetwork) -> bool:
-    """Have nft set `rules` in the network namespace, in a process of its own; returns whether it did."""
+def set_filter(tunnel: Tunnel, opened: namespaces.OwnedNetwork) -> None:
+    """Set the packet filter of a sandbox in its network namespace, by nft in a process of its own.
+
+    Raises:
+        TunnelError: it cannot be; standard error has the words of nft.
+    """
     text = os.memfd_create("rules")
-    os.write(text, rules.encode())
+    os.write(text, ruleset(tunnel.items, own=_own_addresses(), resolver=RESOLVER).encode())
     os.lseek(text, 0, os.SEEK_SET)
     pid = os.fork()
     if pid == 0:
         try:
             namespaces.enter_network(opened)
             os.dup2(text, 0)
-            os.execve(nft, [nft, "-f", "-"], {})
+            os.execve(tunnel.nft, [tunnel.nft, "-f", "-"], {})
         finally:
             os._exit(127)
     os.close(text)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    if os.waitpid(pid, 0)[1]:
+        raise TunnelError(_FILTER_FAILED)
 
 
 def _own_addresses() -> list[str]:
@@ -185,10 +207,10 @@ def _say(way: socket.socket, words: str) -> None:
     way.send(words.encode())
 
 
-def _unavailable(reason: str, remedy: str) -> SandcellError:
+def _unavailable(engine: str, reason: str, remedy: str) -> SandcellError:
     return error(
         ErrorCode.ENGINE_UNAVAILABLE,
-        f'the engine local cannot do network="open": {reason}',
+        f'the engine {engine} cannot do network="open": {reason}',
         hint=f'{remedy}; or list what is to be reached: network=["pypi.org"], ["*"] for all public hosts',
         details={"field": "network"},
     )

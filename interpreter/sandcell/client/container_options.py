@@ -68,7 +68,7 @@ def container_fields(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def engine_for(spec: SandboxSpec, asked: str, asked_image: str | None) -> str:
-    """Return the engine to open for `spec`: "auto" is "local" for an open network, which containers cannot have."""
+    """Return the engine to open for `spec`: "auto" is "local" for an open network, which containers have for root alone."""
     if asked != "auto" or asked_image is not None or spec.network == "none":
         return asked
     from sandcell_container.network import kind_of  # most sandboxes have none

@@ -67,7 +67,7 @@ class AsyncHeld:
         all user code; `secrets`: the same, and masked in all that is shown. `mounts`: folders of this machine,
         "SOURCE:TARGET", read-only unless ":rw" follows. `publish`: ports on the loopback, 8000 or "8080:80". `read_only`: user code writes to memory alone, in `/workspace`, its
         home and `/tmp`. `network`: "none", the hosts that it may reach, such as ["pypi.org", "*.example.org"], or "open", every
-        public one, on the engine `local`; see docs/network.md. `dns`, `hostname`, and `runtime`, what runs a container. What an engine cannot do it refuses.
+        public one; see docs/network.md. `dns`, `hostname`, and `runtime`, what runs a container. What an engine cannot do it refuses.
         `packages` of Python, `apt` packages of Debian and a `preset` ("node", "build", "data", "full") are put into an
         image (engine `local`: an environment, without `apt`) of their own, built once for all who ask for the same.
         `python`: the interpreter whose environment user code gets, by default this one. `default_timeout` for
