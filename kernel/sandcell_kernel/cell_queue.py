@@ -6,13 +6,13 @@ before both. After an error with `stop_on_error`, the cells that wait are answer
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Any
 
 from sandcell_kernel.actions import Answer, ErrandEnded, Perform, Submit, TakeTicket
 from sandcell_kernel.answers import Problem
 from sandcell_kernel.cell_output import CellOutput, PastOutputs
-from sandcell_kernel.cells import ContextCell, HelpCell, PythonCell, WrongCell
+from sandcell_kernel.cells import ContextCell, HelpCell, PythonCell, ShellCell, WrongCell
 from sandcell_kernel.remedies import network_remedy
 from sandcell_kernel.requests import (
     INTERRUPTED,
@@ -40,6 +40,7 @@ DIED = "ContextDied"
 # How a run that its kernel did not answer is named to the front end.
 _NAMES: dict[Cause, str] = {"interrupted": "KeyboardInterrupt", "timeout": "TimeoutError"}
 _SILENT = "the kernel gave no answer that could be read"
+_LATE_KEPT = 64  # shell cells that have ended, and whose jobs may still say something
 _COUNTED = ("execute_input", "execute_result")
 
 
@@ -62,6 +63,7 @@ class CellQueue:
         self._count = 0
         self._has_network = has_network
         self._past = PastOutputs()
+        self._ended_shells: OrderedDict[RequestKey, Run] = OrderedDict()
 
     @property
     def running(self) -> Run | None:
@@ -145,7 +147,8 @@ class CellQueue:
             self._go_on(run, count)
 
     def show_output(self, key: RequestKey, name: StreamName, data: bytes) -> None:
-        run = self._of(key)
+        """Show output of the work of a cell: of a shell cell also after its end, from a job in the background."""
+        run = self._of(key) or self._ended_shells.get(key)
         if run is not None:
             self._show(run, run.output.feed(name, data))
 
@@ -191,6 +194,7 @@ class CellQueue:
         if run is None:
             return
         self._show(run, run.output.finish())
+        self._remember_shell(run)
         self._advise(run)
         if problem is not None:
             self._fail(run, problem)
@@ -272,6 +276,12 @@ class CellQueue:
         )
         if advice:
             self._out.note(run.request, advice)
+
+    def _remember_shell(self, run: Run) -> None:
+        if isinstance(run.where, ShellCell):
+            self._ended_shells[run.request.key] = run
+            if len(self._ended_shells) > _LATE_KEPT:
+                self._ended_shells.popitem(last=False)
 
     def _of(self, key: RequestKey) -> Run | None:
         run = self._running

@@ -236,6 +236,13 @@ async def test_a_notebook_and_a_program_share_variables(shared: AsyncSandbox) ->
     assert (await shared.run_code("number")).value == 42
 
 
+async def test_what_a_job_of_a_shell_cell_says_later_is_shown_in_that_cell(notebook: Notebook) -> None:
+    job = notebook.send("%%shell\n{ until [ -e /workspace/go ]; do sleep 0.01; done; echo late; } &")
+    assert (await notebook.finish(job)).text() == ""
+    await notebook.run("open('/workspace/go', 'w').close()")
+    await notebook.until_printed(job, "late")
+
+
 async def test_a_notebook_and_a_program_share_shells(shared: AsyncSandbox) -> None:
     async with open_notebook(SANDCELL_SANDBOX=shared.name) as notebook:
         await notebook.run("%%shell build\ncd /tmp; number=41")

@@ -386,6 +386,16 @@ def test_output_beyond_the_bound_is_counted() -> None:
     assert "4 more bytes" in show(end_work(front, asked, command_end()))[0]
 
 
+def test_what_a_job_of_a_shell_cell_says_late_is_shown_in_that_cell() -> None:
+    front, asked, other = make_front(max_shell_output=8), execute("%%shell\nwork &"), execute()
+    start_shell(front, asked)
+    end_work(front, asked, command_end())
+    front.receive("shell", other)
+    (late,) = messages(front.show_output(asked.key, "stdout", b"late\n"), "stream")
+    assert (late.body()["text"], late.parent_header) == ("late\n", asked.header)
+    assert show(front.show_output(asked.key, "stdout", b"too much")) == ["iopub:stream:too"]
+
+
 @pytest.mark.parametrize("options", [{"silent": True}, {"store_history": False}])
 def test_a_shell_cell_outside_history_takes_no_number(options: dict[str, bool]) -> None:
     front, first, asked = make_front(), execute("%%shell\n"), execute("%%shell\nls", **options)

@@ -93,7 +93,7 @@ def command_journal(order: CommandOrder, epoch: str, *, memory: int, disk: int) 
 class SessionCommand:
     """One command. Its journal ends with ENDED, a CommandEnd as JSON, or with ERROR when it could not be run at all, an
     error body as JSON; output of background jobs may follow, marked LATE. `end.state` is "lost" when the session ended
-    with it. `cuts` are known when it has ended."""
+    with it. `cuts` are known when it has ended. `on_late` is told of late output, for who reads no journal any more."""
 
     def __init__(self, order: CommandOrder, journal: Journal, store: SpillStore, spill_dir: str) -> None:
         loop = asyncio.get_running_loop()
@@ -106,6 +106,7 @@ class SessionCommand:
         self.cause: StopCause | None = None
         self.stop: asyncio.Future[StopCause] = loop.create_future()
         self.queue_timer: asyncio.TimerHandle | None = None
+        self.on_late: Callable[[Kind, bytes], None] | None = None
         self.cuts = dict[str, Truncation]()
         self._began = 0.0
         self._decided: asyncio.Future[None] = loop.create_future()
@@ -175,6 +176,8 @@ class SessionCommand:
         """Take output. `resume` is called when `is_full` may have changed."""
         if self._ended.done():
             self.journal.append(kind, data, flags=LATE)
+            if self.on_late is not None:
+                self.on_late(kind, data)
             return
         kept = self._kept.get(kind)
         if self.order.stream or kept is None:

@@ -57,6 +57,7 @@ class CellWork:
         session = await self._desk.sessions.get_or_create(cell.session_id)
         async with asking(stage, self._desk) as paths:
             command = session.run(CommandOrder(text=cell.code, asks=paths))
+            command.on_late = stage.write_late
             self._desk.note_command(command.id, stage.origin, session.id, cell.code, command.journal)
             try:
                 with stage.stopping(command.interrupt):

@@ -80,6 +80,10 @@ class Stage:
     def write(self, name: Literal["stdout", "stderr"], data: bytes) -> None:
         self._act(self._machine.show_output(self.key, name, data))
 
+    def write_late(self, kind: Kind, data: bytes) -> None:
+        """Write what a job of a shell cell says after the cell's end."""
+        self.write(_STREAMS[kind], data)
+
     def say(self, text: str) -> None:
         """Say a line of ours."""
         self.write("stderr", f"[sandcell] {text}\n".encode())
