@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sandcell.api import CreateFront, FrontInfo
-from sandcell.client.aio.held import AsyncHeld
+from sandcell.client.aio.sandbox import AsyncSandbox
 from sandcell.client.aio.transport import AsyncTransport
 from sandcell.client.host import the_host
 from sandcell.client.protocol import Request, path_of
@@ -28,6 +28,8 @@ from sandcell.errands.desk import ErrandDesk
 from sandcell.errands.permission import Permission
 from sandcell.errands.place import Place
 from sandcell.failure import failure_of
+from sandcell.front_link import FrontLink
+from sandcell.guest_socket import GuestAddress
 from sandcell.kernel_options import check_options, merge_options, read_options
 from sandcell.kernel_sandbox import hand_over, name_for, notebook_options, open_own, put_aside, remove_own
 from sandcell.version import VERSION
@@ -43,7 +45,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, MutableMapping
     from pathlib import Path
 
-    from sandcell.front_link import FrontLink
     from sandcell.kernel_options import KernelOptions
     from sandcell_container.engine import Record
     from sandcell_container.engines.zygote_process import ZygoteProcess
@@ -81,12 +82,8 @@ class KernelProcess:
         self._restarts = False
         self._sandbox_name = ""
         self._front_id = new_id("frt")
-<<<<<<< HEAD
-        self._machine = OuterKernel(session=self._front_id, version=version("sandcell"), remedy=self._remedy)
-        self._errands = ErrandDesk(self._machine, self._act)
-=======
         self._machine = OuterKernel(session=self._front_id, version=VERSION, remedy=self._remedy)
->>>>>>> aad81b3 (Less to import before a sandbox starts: no metadata, no proxy, no garbage looked for, a spawner that is bytecode)
+        self._errands = ErrandDesk(self._machine, self._act)
         self._loop = asyncio.get_running_loop()
         self._sockets = OuterSockets(
             connection, session=self._front_id, loop=self._loop, on_message=self._receive
@@ -163,10 +160,10 @@ class KernelProcess:
             self._act(self._machine.give_up(Problem.of(failure)))
 
     @asynccontextmanager
-    async def _open_sandbox(self, wishes: KernelOptions) -> AsyncGenerator[AsyncHeld]:
+    async def _open_sandbox(self, wishes: KernelOptions) -> AsyncGenerator[AsyncSandbox]:
         """Yield the sandbox that is wished for, which then stays as it is, or one of our own."""
         if wishes.sandbox is not None:
-            async with await AsyncHeld.connect(wishes.sandbox) as attached:
+            async with await AsyncSandbox.connect(wishes.sandbox) as attached:
                 log.info("attached sandbox=%s", attached.name)
                 yield attached
             return
@@ -179,14 +176,9 @@ class KernelProcess:
         finally:
             await (put_aside(sandbox) if self._restarts else remove_own(sandbox))
 
-<<<<<<< HEAD
     async def _serve_start(self, sandbox: AsyncSandbox, wishes: KernelOptions) -> bool:
         """Serve until this start of the sandbox has ended, and can be followed by another one; True says that it was already.
         Raises what else ends it."""
-=======
-    async def _serve_start(self, sandbox: AsyncHeld, wishes: KernelOptions) -> None:
-        """Serve until this start of the sandbox has ended, and can be followed by another one. Raises what else ends it."""
->>>>>>> aad81b3 (Less to import before a sandbox starts: no metadata, no proxy, no garbage looked for, a spawner that is bytecode)
         record = await _record_of(sandbox)
         self._sandbox_name = sandbox.name
         guest = GuestAddress(record.address, record.token, self._config.connect_timeout)
@@ -202,7 +194,7 @@ class KernelProcess:
             self._act(self._machine.rest(_RESTS))
         return False
 
-    async def _wake(self, sandbox: AsyncHeld) -> None:
+    async def _wake(self, sandbox: AsyncSandbox) -> None:
         """Start the sandbox for a cell; one that does not start, but is there, is tried again at the next."""
         while True:
             try:
@@ -214,10 +206,6 @@ class KernelProcess:
 
     async def _serve_front(self, record: Record, guest: GuestAddress, wishes: KernelOptions) -> None:
         async with _open_front(record, self._front_id, self._config, wishes):
-            # Not before: now the interpreter starts, which takes longer than this import.
-            from sandcell.front_link import FrontLink
-            from sandcell.guest_socket import GuestAddress
-
             self._link = FrontLink(
                 guest,
                 self._front_id,
@@ -254,7 +242,6 @@ def _watch_parent(held: ExitStack, loop: asyncio.AbstractEventLoop, on_death: Ca
     held.callback(loop.remove_reader, handle)
 
 
-<<<<<<< HEAD
 def _place_of(sandbox: AsyncSandbox, guest: GuestAddress, wishes: KernelOptions) -> Place:
     permission = Permission(
         folder=os.getcwd(), transfers=wishes.transfers, network_changes=wishes.network_changes
@@ -263,16 +250,13 @@ def _place_of(sandbox: AsyncSandbox, guest: GuestAddress, wishes: KernelOptions)
 
 
 async def _record_of(sandbox: AsyncSandbox) -> Record:
-=======
-async def _record_of(sandbox: AsyncHeld) -> Record:
->>>>>>> aad81b3 (Less to import before a sandbox starts: no metadata, no proxy, no garbage looked for, a spawner that is bytecode)
     """Ask its own engine alone: to open the others, which may be daemons, takes longer than all else here."""
     engine = (await asyncio.to_thread(the_host().engine, sandbox.engine)).engine
     found = [Found(engine, record) for record in await asyncio.to_thread(engine.list)]
     return find_record(found, sandbox.id).record
 
 
-async def _can_start(sandbox: AsyncHeld, starts: int) -> bool:
+async def _can_start(sandbox: AsyncSandbox, starts: int) -> bool:
     """Whether the start number `starts` of a sandbox has ended, and its files are there for another one."""
     engine = (await asyncio.to_thread(the_host().engine, sandbox.engine)).engine
     await asyncio.to_thread(partial(engine.await_end, sandbox.id, timeout=_DOWN_S))

@@ -14,14 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
-<<<<<<< HEAD
 from sandcell.api import SandboxInfo
 from sandcell.client.aio.sandbox import AsyncSandbox
 from sandcell.client.aio.transport import AsyncTransport
 from sandcell.client.changes import Change, ChangeOptions
-=======
-from sandcell.client.aio.held import AsyncHeld
->>>>>>> aad81b3 (Less to import before a sandbox starts: no metadata, no proxy, no garbage looked for, a spawner that is bytecode)
 from sandcell.client.host import the_host
 from sandcell.client.protocol import Request, path_of
 from sandcell_container.engines.hosted import HostedEngine
@@ -44,9 +40,9 @@ def name_for(key: str) -> str | None:
     return f"kernel-{hashlib.blake2s(key.encode(), digest_size=10).hexdigest()}" if key else None
 
 
-async def open_own(name: str | None, options: Mapping[str, Any]) -> AsyncHeld:
+async def open_own(name: str | None, options: Mapping[str, Any]) -> AsyncSandbox:
     """Return the sandbox of this name that the process before has put aside, or a new one. Raises as `Sandbox.create`."""
-    sandbox = await AsyncHeld.create(**cast("Any", {**options, "name": name, "reuse": name is not None}))
+    sandbox = await AsyncSandbox.create(**cast("Any", {**options, "name": name, "reuse": name is not None}))
     await _set_release(sandbox, "remove")  # whatever becomes of this process
     return sandbox
 
@@ -63,7 +59,6 @@ async def hand_over(zygote: ZygoteProcess, engine: str) -> None:
         await asyncio.to_thread(zygote.close)
 
 
-<<<<<<< HEAD
 async def change_own(sandbox: AsyncSandbox, **options: Unpack[ChangeOptions]) -> Updated:
     """Change it as `Sandbox.update` does, whichever process has made it. Raises as that."""
     host = the_host()
@@ -91,16 +86,13 @@ async def change_own(sandbox: AsyncSandbox, **options: Unpack[ChangeOptions]) ->
 
 
 async def put_aside(sandbox: AsyncSandbox) -> None:
-=======
-async def put_aside(sandbox: AsyncHeld) -> None:
->>>>>>> aad81b3 (Less to import before a sandbox starts: no metadata, no proxy, no garbage looked for, a spawner that is bytecode)
     """End all that runs in it, and keep its files for the process that follows."""
     await _set_release(sandbox, "stop")
     engine = (await asyncio.to_thread(the_host().engine, sandbox.engine)).engine
     await asyncio.to_thread(engine.stop, sandbox.id)
 
 
-async def remove_own(sandbox: AsyncHeld) -> None:
+async def remove_own(sandbox: AsyncSandbox) -> None:
     """End it for good. One that is gone is fine."""
     engine = (await asyncio.to_thread(the_host().engine, sandbox.engine)).engine
     try:
@@ -109,7 +101,7 @@ async def remove_own(sandbox: AsyncHeld) -> None:
         return
 
 
-async def _set_release(sandbox: AsyncHeld, on_release: OnRelease) -> None:
+async def _set_release(sandbox: AsyncSandbox, on_release: OnRelease) -> None:
     engine = (await asyncio.to_thread(the_host().engine, sandbox.engine)).engine
     found = await asyncio.to_thread(engine.find, sandbox.id)
     if found is not None and found.on_release != on_release:
