@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 
+from sandcell_container.drafts import draft_name
 from sandcell_container.tar_reader import InvalidArchive
 
 __all__ = ["FolderMaker"]
@@ -48,13 +49,13 @@ class FolderMaker:
         if not self._any_links and not _stays_inside(len(name) - 1, target):
             self.left_out.append(f"{os.fsdecode(b'/'.join(name))}: a symlink that leads out of the folder")
             return
-        parent, temporary = self._enter(name[:-1]), _temporary()
+        parent, temporary = self._enter(name[:-1]), draft_name()
         os.symlink(target, temporary, dir_fd=parent)
         self._put(temporary, name, parent)
 
     def begin_file(self, name: tuple[bytes, ...], mode: int, mtime: int) -> None:
         self._count()
-        parent, temporary = self._enter(name[:-1]), _temporary()
+        parent, temporary = self._enter(name[:-1]), draft_name()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._file = os.open(temporary, flags, 0o600, dir_fd=parent)
         os.fchmod(self._file, mode)
@@ -157,7 +158,3 @@ def _stays_inside(depth: int, target: bytes) -> bool:
     while ups < len(parts) and parts[ups] == b"..":
         ups += 1
     return not target.startswith(b"/") and ups <= depth and b".." not in parts[ups:]
-
-
-def _temporary() -> bytes:
-    return b".sandcell-" + os.urandom(8).hex().encode()

@@ -11,6 +11,7 @@ __all__ = ["PROGRAM"]
 
 _PACKAGES = ("sandcell_container", "sandcell_container.guest", "sandcell_container.guest.worker")
 _SHARED = (
+    "drafts",
     "file_tag",
     "tar_folder",
     "tar_reader",

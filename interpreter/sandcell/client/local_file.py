@@ -7,6 +7,8 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from sandcell_container.drafts import draft_name
+
 if TYPE_CHECKING:
     from typing import BinaryIO
 
@@ -46,7 +48,7 @@ class Replacement:
     def __init__(self, path: str) -> None:
         self._target = Path(os.path.realpath(path))
         in_place = self._target.exists() and not self._target.is_file()
-        self._part = None if in_place else self._target.with_name(f".sandcell-{os.urandom(8).hex()}.part")
+        self._part = None if in_place else self._target.with_name(draft_name().decode())
         self._file: BinaryIO = (self._target if self._part is None else self._part).open("wb")
 
     @property

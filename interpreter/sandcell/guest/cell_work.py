@@ -54,7 +54,7 @@ class CellWork:
             return Outcome(problem=INTERRUPTED)
 
     async def _run_shell(self, stage: Stage, cell: ShellCell) -> Outcome:
-        session = await self._desk.sessions.get_or_create(cell.session_id)
+        session = await self._desk.shells.get_or_create(cell.session_id)
         async with asking(stage, self._desk) as paths:
             command = session.run(CommandOrder(text=cell.code, asks=paths))
             command.on_late = stage.write_late

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
 
 from sandcell.activity import Activity, Deed
 from sandcell.context import Contexts, Executions
@@ -31,14 +31,14 @@ __all__ = ["Desk"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Desk:
-    """See the module; a field has the name that it has in `Guest`, but for `sessions`, which are those below its room."""
+    """See the module. `shells` are the sessions themselves, below the room of `Guest`; `started_at` in seconds since the epoch."""
 
     boot: GuestBoot
     memo: Memo
     meter: Meter
     contexts: Contexts
     executions: Executions
-    sessions: Sessions
+    shells: Sessions
     commands: Commands
     processes: Processes
     files: Files
@@ -50,6 +50,11 @@ class Desk:
     ports: Ports
     activity: Activity
     started_at: float
+
+    @property
+    def rooms(self) -> dict[str, Any]:
+        """Its fields by name, for who has the same rooms and more."""
+        return {each.name: getattr(self, each.name) for each in fields(Desk)}
 
     def note_made(self, kind: Kind, name: str) -> None:
         """Remember what was made, for whoever asks for it after a restart of the sandbox."""

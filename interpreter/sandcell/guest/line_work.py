@@ -277,7 +277,7 @@ class LineWork:
         await desk.processes.kill_all(who=stage.origin)
         for terminal in desk.terminals.list():
             await desk.terminals.delete(terminal.id, who=stage.origin)
-        for session in desk.sessions.list():
+        for session in desk.shells.list():
             await session.restart()
         for context in desk.contexts.list():
             await context.restart(who=stage.origin)

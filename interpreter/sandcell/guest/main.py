@@ -97,7 +97,7 @@ def serve(boot: GuestBoot, listener: socket.socket, spawner: socket.socket) -> N
             handler.setFormatter(MaskingFormatter(_LOG_FORMAT, masks))
     raise_limit()  # each process that runs has pipes here
     gc.freeze()  # what was imported before the fork is never garbage, and looking at it copies its pages
-    given = Given(boot, config, Memo(boot.memo_fd), Meter(boot))
+    given = Given(boot, config, Memo(boot.memo_fd), Meter(boot), masks)
     with listener, spawner:
         reason = asyncio.run(_serve(given, Ends(listener, spawner)))
     log.info("ended sandbox=%s reason=%s", boot.sandbox_id, reason)
@@ -110,6 +110,7 @@ class Given(NamedTuple):
     config: Config
     memo: Memo
     meter: Meter
+    masks: Masks | None
 
 
 class Ends(NamedTuple):
@@ -139,70 +140,57 @@ async def _serve(given: Given, ends: Ends) -> str:
 
 async def _furnish(held: AsyncExitStack, given: Given, spawner: Spawner, group: asyncio.TaskGroup) -> Guest:
     """Make the rooms of the guest; `held` gives them back, the last one first."""
-    env, given = _with_env(given)
-    boot, config, memo, meter = given
-    masks = masks_of(boot.secrets)
-    worker = await held.enter_async_context(UserWorker(spawner, boot.python))
-    files = await held.enter_async_context(Files(worker, boot.workdir))
-    watches = Watches(files, boot.epoch, memory=config.journal_memory, linger=config.watch_linger)
-    sessions = await held.enter_async_context(Sessions(spawner, boot, config, files))
-    activity = Activity()
-    tools = await held.enter_async_context(ToolRoom(config, grace=boot.grace))
-    rooms = _CodeRooms(files=files, sessions=sessions, tools=tools, activity=activity, masks=masks)
-    contexts, executions = await _open_code(held, given, spawner, rooms)
-    terminals, processes = _open_jobs(held, given, spawner, worker, activity)
-    leases = _make_leases(boot, config, (executions, sessions, processes, terminals))
-    held.callback(leases.close)
-    way_out = await held.enter_async_context(WayOut(boot, leases.note_refused))
-    commands = Commands(spawner, boot, config, files, on_begin=activity)
-    table, started_at = ProcessTable(spawner, worker), time.time()
-    env_room = EnvRoom(env, contexts, sessions)
-    ports = await held.enter_async_context(Ports(memo, most=config.max_port_connections))
-    desk = Desk(
-        env=env_room,
-        ports=ports,
-        boot=boot,
-        memo=memo,
-        meter=meter,
-        contexts=contexts,
-        executions=executions,
-        sessions=sessions,
-        commands=commands,
-        processes=processes,
-        files=files,
-        terminals=terminals,
-        table=table,
-        way_out=way_out,
-        spawner=spawner,
-        activity=activity,
-        started_at=started_at,
-    )
+    desk, leases, tools = await _open_desk(held, given, spawner)
+    boot, config = desk.boot, given.config
+    watches = Watches(desk.files, boot.epoch, memory=config.journal_memory, linger=config.watch_linger)
     return Guest(
-        boot=boot,
-        env=env_room,
-        masks=masks,
-        memo=memo,
-        meter=meter,
+        **desk.rooms,
+        masks=given.masks,
         config=config,
         leases=leases,
-        contexts=contexts,
-        executions=executions,
         tools=tools,
-        commands=commands,
-        sessions=SessionRoom(sessions, processes, files, boot, config, on_begin=activity),
-        processes=processes,
-        files=files,
+        sessions=SessionRoom(desk.shells, desk.processes, desk.files, boot, config, on_begin=desk.activity),
         watches=await held.enter_async_context(watches),
-        fronts=await held.enter_async_context(_make_fronts(desk, config)),
-        ports=ports,
-        terminals=terminals,
-        table=table,
-        way_out=way_out,
-        spawner=spawner,
+        fronts=await held.enter_async_context(_make_fronts(desk, given)),
         followers=await held.enter_async_context(Followers()),
         group=group,
-        started_at=started_at,
     )
+
+
+async def _open_desk(held: AsyncExitStack, given: Given, spawner: Spawner) -> tuple[Desk, Leases, ToolRoom]:
+    """Make what cells reach as well as clients."""
+    env, given = _with_env(given)
+    boot, config, memo, meter, _ = given
+    worker = await held.enter_async_context(UserWorker(spawner, boot.python))
+    files = await held.enter_async_context(Files(worker, boot.workdir))
+    shells = await held.enter_async_context(Sessions(spawner, boot, config, files))
+    activity = Activity()
+    tools = await held.enter_async_context(ToolRoom(config, grace=boot.grace))
+    rooms = _CodeRooms(files=files, sessions=shells, tools=tools, activity=activity)
+    contexts, executions = await _open_code(held, given, spawner, rooms)
+    terminals, processes = _open_jobs(held, given, spawner, worker, activity)
+    leases = _make_leases(boot, config, (executions, shells, processes, terminals))
+    held.callback(leases.close)
+    desk = Desk(
+        env=EnvRoom(env, contexts, shells),
+        way_out=await held.enter_async_context(WayOut(boot, leases.note_refused)),
+        ports=await held.enter_async_context(Ports(memo, most=config.max_port_connections)),
+        boot=boot,
+        memo=memo,
+        meter=meter,
+        contexts=contexts,
+        executions=executions,
+        shells=shells,
+        commands=Commands(spawner, boot, config, files, on_begin=activity),
+        processes=processes,
+        files=files,
+        terminals=terminals,
+        table=ProcessTable(spawner, worker),
+        spawner=spawner,
+        activity=activity,
+        started_at=time.time(),
+    )
+    return desk, leases, tools
 
 
 def _with_env(given: Given) -> tuple[UserEnv, Given]:
@@ -217,7 +205,7 @@ def _open_jobs(
     """Make what outlives requests."""
     boot, config = given.boot, given.config
     opener = None if boot.user_uid is None else worker
-    terminals = Terminals(spawner, opener, boot.epoch, config, masks=masks_of(boot.secrets))
+    terminals = Terminals(spawner, opener, boot.epoch, config, masks=given.masks)
     held.callback(terminals.close)
     processes = Processes(spawner, boot, config, on_begin=activity)
     held.callback(processes.close)
@@ -231,14 +219,13 @@ class _CodeRooms(NamedTuple):
     sessions: Sessions
     tools: ToolRoom
     activity: Activity
-    masks: Masks | None
 
 
 async def _open_code(
     held: AsyncExitStack, given: Given, spawner: Spawner, rooms: _CodeRooms
 ) -> tuple[Contexts, Executions]:
     """Make what runs code."""
-    boot, config, memo, _ = given
+    boot, config, memo, _, masks = given
     starter = await _make_starter(held, boot, config, spawner)
     contexts = Contexts(
         starter,
@@ -248,7 +235,7 @@ async def _open_code(
         memory=boot.limits.get("memory"),
         why_fresh=lambda name: RESTARTED if memo.is_lost("context", name) else None,
         speakers=_make_speakers(boot, spawner, rooms.files, rooms.sessions),
-        masks=rooms.masks,
+        masks=masks,
     )
     contexts = await held.enter_async_context(contexts)
 
@@ -265,22 +252,22 @@ async def _open_code(
         tools=rooms.tools,
         result_files=ResultFiles(f"{boot.scratch_dir}/results", rooms.files),
         on_begin=note_run,
-        masks=rooms.masks,
+        masks=masks,
     )
     held.callback(executions.close)
     return contexts, executions
 
 
-def _make_fronts(desk: Desk, config: Config) -> Fronts:
+def _make_fronts(desk: Desk, given: Given) -> Fronts:
     rooms = Rooms(
         contexts=desk.contexts,
         executions=desk.executions,
         worker=CellWork(desk, LineWork(desk, FileWork(desk.files))),
         has_network=desk.boot.network != "none",
-        masks=masks_of(desk.boot.secrets),
+        masks=given.masks,
         note_made=desk.memo.note_made,
     )
-    return Fronts(rooms, epoch=desk.boot.epoch, version=VERSION, config=config)
+    return Fronts(rooms, epoch=desk.boot.epoch, version=VERSION, config=given.config)
 
 
 async def _make_starter(

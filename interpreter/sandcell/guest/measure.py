@@ -12,7 +12,6 @@ from sandcell_container.guest.start import Start
 
 if TYPE_CHECKING:
     from sandcell.guest.desk import Desk
-    from sandcell.guest.state import Guest
     from sandcell_container.guest.spawn import Spawner
     from sandcell_container.usage import Stats
 
@@ -24,7 +23,7 @@ _LONGEST = 2**14
 _ENV = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
 
 
-async def measure(guest: Guest | Desk) -> Stats:
+async def measure(guest: Desk) -> Stats:
     """Return what the sandbox uses of its limits. Raises Gone (SANDBOX_GONE)."""
     live = [] if guest.meter.has_group else await guest.table.read()
     folders = tuple(dict.fromkeys((guest.boot.workdir, guest.boot.home)))

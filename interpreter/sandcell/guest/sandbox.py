@@ -21,7 +21,6 @@ from sandcell_container.guest.masks import warnings_of
 
 if TYPE_CHECKING:
     from sandcell.guest.desk import Desk
-    from sandcell.guest.state import Guest
     from sandcell_container.usage import Stats
 
 __all__ = ["EventsHandler", "HealthHandler", "InfoHandler", "StatsHandler", "TopHandler", "describe"]
@@ -92,7 +91,7 @@ class EventsHandler(ApiHandler):
             await send_journal(self, news, after=after)
 
 
-def describe(guest: Guest | Desk, stats: Stats) -> SandboxInfo:
+def describe(guest: Desk, stats: Stats) -> SandboxInfo:
     """Return what is known of the sandbox, as user code would find it."""
     boot, system = guest.boot, os.uname()
     return SandboxInfo(

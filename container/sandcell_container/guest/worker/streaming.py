@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 
+from sandcell_container.drafts import draft_name
 from sandcell_container.guest.worker.folders import remove_tree
 from sandcell_container.guest.worker.globs import PathFilter
 from sandcell_container.guest.worker.opening import Refusal, check_enterable, make_folder
@@ -22,7 +23,6 @@ __all__ = ["pack", "unpack"]
 
 PIPE = 2**20
 F_SETPIPE_SZ = 1031  # named in fcntl from Python 3.10 on, and this may be another
-NEW, OLD = b".sandcell-new-", b".sandcell-old-"
 
 
 def pack(reply: Reply, path: bytes, request: dict[str, Any]) -> None:
@@ -48,8 +48,7 @@ def unpack(reply: Reply, path: bytes, request: dict[str, Any]) -> None:
     """Make in the folder what comes from a pipe; with `replace` that, and nothing else, is in it afterwards."""
     make_folder(path)
     check_enterable(path)
-    mark = os.urandom(8).hex().encode()
-    into = os.path.join(path, NEW + mark) if request["replace"] else path
+    into = os.path.join(path, draft_name(b".sandcell-new")) if request["replace"] else path
     if request["replace"]:
         os.mkdir(into, 0o700)
     try:
@@ -59,7 +58,7 @@ def unpack(reply: Reply, path: bytes, request: dict[str, Any]) -> None:
         finally:
             maker.close()
         if request["replace"]:
-            _swap(path, into, os.path.join(path, OLD + mark))
+            _swap(path, into, os.path.join(path, draft_name(b".sandcell-old")))
     finally:
         if request["replace"] and os.path.isdir(into):
             remove_tree(into)

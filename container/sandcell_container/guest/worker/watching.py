@@ -5,12 +5,12 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import re
 import select
 import stat
 import struct
 import time
 
+from sandcell_container.drafts import is_draft
 from sandcell_container.guest.worker.changes import Changes
 from sandcell_container.guest.worker.globs import PathFilter
 from sandcell_container.guest.worker.opening import Refusal, check_enterable, libc
@@ -43,7 +43,6 @@ MASK = (
 EVENT = struct.Struct("iIII")
 
 MOST_HELD = 5000
-OURS = re.compile(rb"\.sandcell-(?:new-|old-)?[0-9a-f]{16}")  # what is on its way to its place
 
 
 def watch(reply: Reply, path: bytes, request: dict[str, Any]) -> None:
@@ -162,7 +161,7 @@ class Watcher:
                 return [
                     (each.name, each.is_dir(follow_symlinks=False))
                     for each in found
-                    if not OURS.fullmatch(each.name)
+                    if not is_draft(each.name)
                 ]
         except OSError:
             return []
@@ -224,7 +223,7 @@ class Watcher:
         if not name:
             return  # of a folder itself: the one above tells of it
         path, is_folder = os.path.join(folder, name), bool(mask & ISDIR)
-        if OURS.fullmatch(name):
+        if is_draft(name):
             if mask & MOVED_FROM:
                 self._left[cookie] = (path, is_folder, True)
         elif mask & MOVED_FROM:

@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 
+from sandcell_container.drafts import draft_name
 from sandcell_container.file_tag import tag_of
 from sandcell_container.guest.worker.describing import describe, describe_one
 from sandcell_container.guest.worker.opening import (
@@ -114,7 +115,7 @@ def check_tag(target: bytes, request: dict[str, Any]) -> os.stat_result | None:
 
 
 def temporary_beside(target: bytes) -> bytes:
-    return os.path.join(os.path.dirname(target), b".sandcell-" + os.urandom(8).hex().encode())
+    return os.path.join(os.path.dirname(target), draft_name())
 
 
 def _open_new(reply: Reply, path: bytes, answer: dict[str, object]) -> None:
