@@ -129,8 +129,8 @@ class World:
         self.asked_sessions: list[str] = []
         contexts = SimpleNamespace(default=self._default, get=self._get)
         executions = SimpleNamespace(create=FakeExecution)
-        sessions = SimpleNamespace(get_or_create=self._get_session)
-        desk = SimpleNamespace(sessions=sessions, note_command=_note_nothing)
+        shells = SimpleNamespace(get_or_create=self._get_session)
+        desk = SimpleNamespace(shells=shells, note_command=_note_nothing)
         self.rooms = Rooms(
             contexts=cast(Any, contexts),
             executions=cast(Any, executions),
