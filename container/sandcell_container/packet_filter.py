@@ -33,16 +33,19 @@ NOT_PUBLIC = (
     "224.0.0.0/3",
 )
 
+_MOST_TOLD = 20  # packets: user code may try as many as it likes
 
-def ruleset(items: Iterable[str], *, own: Sequence[str], resolver: str) -> str:
+
+def ruleset(items: Iterable[str], *, own: Sequence[str], resolver: str, log: int | None) -> str:
     """Return the rules: its own loopback, the `resolver` at port 53, the addresses of `items`, and what is public, but for the
-    addresses `own` of the machine itself. IPv4 by TCP and UDP, nothing else. What is refused fails at once."""
+    addresses `own` of the machine itself. IPv4 by TCP and UDP, nothing else. What is refused fails at once, and the address is
+    told to the group `log` of the packet log, where there is one."""
+    refused = [_set(NOT_PUBLIC), *([_set(sorted(set(own)))] if own else [])]
     rules = [
         'oifname "lo" accept',
         f"ip daddr {resolver} meta l4proto {{ tcp, udp }} th dport 53 accept",
         *(_accepted(rule) for rule in parse_allowed(items).rules),
-        f"ip daddr {_set(NOT_PUBLIC)} reject with icmpx type admin-prohibited",
-        *([f"ip daddr {_set(sorted(set(own)))} reject with icmpx type admin-prohibited"] if own else []),
+        *(line for each in refused for line in _refused(each, log)),
         "meta nfproto ipv4 meta l4proto { tcp, udp } accept",
         "reject with icmpx type admin-prohibited",
     ]
@@ -53,6 +56,11 @@ def ruleset(items: Iterable[str], *, own: Sequence[str], resolver: str) -> str:
 def _accepted(rule: Rule) -> str:
     ports = "{ 80, 443 }" if rule.port is None else str(rule.port)
     return f"ip daddr {rule.range} meta l4proto {{ tcp, udp }} th dport {ports} accept"
+
+
+def _refused(addresses: str, log: int | None) -> list[str]:
+    told = [] if log is None else [f"ip daddr {addresses} limit rate {_MOST_TOLD}/second log group {log}"]
+    return [*told, f"ip daddr {addresses} reject with icmpx type admin-prohibited"]
 
 
 def _set(addresses: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ def test_what_is_refused_is_what_is_not_public() -> None:
 
 def test_listed_addresses_come_before_what_is_refused_and_the_machine_itself_too() -> None:
     lines = ruleset(
-        ["10.1.2.3:5432", "192.168.0.0/16"], own=["8.1.2.3", "8.1.2.3"], resolver="10.0.2.3"
+        ["10.1.2.3:5432", "192.168.0.0/16"], own=["8.1.2.3", "8.1.2.3"], resolver="10.0.2.3", log=1
     ).splitlines()
     listed = [
         at for at, line in enumerate(lines) if line.startswith("ip daddr 1") and line.endswith("accept")
@@ -33,4 +33,4 @@ def test_listed_addresses_come_before_what_is_refused_and_the_machine_itself_too
 
 
 def test_a_machine_without_addresses_has_no_rule_for_them() -> None:
-    assert "{  }" not in ruleset([], own=[], resolver="10.0.2.3")
+    assert "{  }" not in ruleset([], own=[], resolver="10.0.2.3", log=None)

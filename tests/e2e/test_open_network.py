@@ -131,6 +131,20 @@ def test_without_its_tunnel_a_sandbox_goes_on_and_reaches_nothing(guest: GuestPr
         assert _devices(made) == {"lo", "tap0"}
 
 
+def test_what_is_refused_is_told_once_with_the_way_to_allow_it() -> None:
+    ask = (
+        "import socket\nfor host, port in (('10.1.2.3', 5432), ('10.1.2.3', 5432), ('169.254.169.254', 80)):\n"
+        "    socket.socket().connect_ex((host, port))"
+    )
+    with Sandbox.create(engine="local", network="open") as made:
+        made.exec(["python3", "-c", ask])
+        told = (event.reason or "" for event in made.events() if event.status == "refused")
+        first = next(told)
+        assert "may not reach 10.1.2.3:5432" in first
+        assert 'update(network=["open", "10.1.2.3:5432"])' in first
+        assert "may not reach 169.254.169.254:80" in next(told)
+
+
 def test_what_is_missing_is_said_with_its_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("sandcell_container.engines.tunnel.FOLDERS", "")
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -76,8 +76,7 @@ def _serve(launch: Launch, side: GuestSide, *, launcher: int, parent: int, way: 
             init = _child_pid(side.status)
             processes.append(OsProcess.of(init))
             isolation |= _enter(launch, init, parent)
-        if way is not None:
-            _open_way(way, launch, processes[-1].pid)
+        refusals = None if way is None else _open_way(way, launch, processes[-1].pid)
     except (_StartError, TunnelError, OSError) as failed:
         reply.send(json.dumps({"failed": str(failed)}).encode())
         return 1
@@ -85,7 +84,7 @@ def _serve(launch: Launch, side: GuestSide, *, launcher: int, parent: int, way: 
     serve_sandbox = getattr(sys.modules[launch.module], launch.function)
     reply.send(json.dumps({"running": [[each.pid, each.started] for each in processes]}).encode())
     reply.close()
-    boot = replace(boot, isolation=isolation, memo_fd=side.memo, way_fd=way)
+    boot = replace(boot, isolation=isolation, memo_fd=side.memo, way_fd=way, refusals_fd=refusals)
     serve_sandbox(boot, socket.socket(fileno=side.listener), spawner)
     return 0
 
@@ -126,12 +125,13 @@ def _enter(launch: Launch, init: int, parent: int) -> dict[str, bool]:
     return {"mount": own["mnt"], **{name: own[name] for name in ("pid", "net", "user", "ipc", "uts")}}
 
 
-def _open_way(way: int, launch: Launch, init: int) -> None:
+def _open_way(way: int, launch: Launch, init: int) -> int | None:
+    """Have the proxy or the tunnel work; returns the descriptor of the log of what the tunnel refuses."""
     with socket.socket(fileno=os.dup(way)) as pair:
         if launch.tunnel is not None:
-            open_tunnel(pair, init, launch.timeout)
-        else:
-            hand_over_listener(pair)
+            return open_tunnel(pair, init, launch.timeout)
+        hand_over_listener(pair)
+        return None
 
 
 def _take_streams(log: int) -> None:

@@ -26,8 +26,11 @@ from sandcell_container.engines.launcher import take_identity
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.network import items_of
 from sandcell_container.packet_filter import ruleset
+from sandcell_container.packet_log import GROUP, open_packet_log
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sandcell_container.engines.egress import ProxySide
     from sandcell_container.spec import Network
 
@@ -103,18 +106,25 @@ def explain(words: str) -> Cause | None:
     return None
 
 
-def open_tunnel(way: socket.socket, init: int, timeout: float) -> None:
-    """Have the sandbox whose first process is `init` connected. Called by the guest, before user code runs.
+def open_tunnel(way: socket.socket, init: int, timeout: float) -> int | None:
+    """Have the sandbox whose first process is `init` connected. Called by the guest, before user code runs. Returns the
+    descriptor of the log of what is refused, None where this kernel has none.
 
     Raises:
         TunnelError: there is no way out; the log has the words of the programs.
     """
     way.send(json.dumps({"init": init}).encode())
-    if not select.select([way], [], [], timeout)[0]:
-        raise TunnelError("the network did not come up in time")
-    said = way.recv(_MESSAGE)
-    if said != _UP:
-        raise TunnelError(said.decode(errors="replace") or _TUNNEL_FAILED)
+    log: int | None = None
+    while True:
+        if not select.select([way], [], [], timeout)[0]:
+            raise TunnelError("the network did not come up in time")
+        said, descriptors, _, _ = socket.recv_fds(way, _MESSAGE, 1)
+        if said == _UP:
+            return log
+        if not descriptors:
+            raise TunnelError(said.decode(errors="replace") or _TUNNEL_FAILED)
+        log = descriptors[0]
+        os.set_inheritable(log, False)
 
 
 def become_tunnel(side: ProxySide, tunnel: Tunnel, *, identity: int | None, parent: int) -> NoReturn:
@@ -150,7 +160,7 @@ def _connect(way: socket.socket, tunnel: Tunnel, parent: int) -> None:
         return  # the sandbox did not come up
     opened = namespaces.open_network(int(json.loads(asked)["init"]))
     try:
-        set_filter(tunnel, opened)
+        set_filter(tunnel, opened, told=way)
     except TunnelError as failed:
         _say(way, str(failed))
         return
@@ -170,26 +180,42 @@ def become_slirp(tunnel: Tunnel, network: int, *, ready: int, end: int) -> NoRet
     os.execve(tunnel.slirp, [tunnel.slirp, *_OPTIONS, *ends, f"/proc/self/fd/{network}", "tap0"], {})
 
 
-def set_filter(tunnel: Tunnel, opened: namespaces.OwnedNetwork) -> None:
-    """Set the packet filter of a sandbox in its network namespace, by nft in a process of its own.
+def set_filter(tunnel: Tunnel, opened: namespaces.OwnedNetwork, *, told: socket.socket | None = None) -> None:
+    """Set the packet filter of a sandbox in its network namespace. Who is at the other end of `told` gets a log of what it
+    refuses, where the kernel has one.
 
     Raises:
         TunnelError: it cannot be; standard error has the words of nft.
     """
+    own = _own_addresses()
+    logged, silent = (ruleset(tunnel.items, own=own, resolver=RESOLVER, log=group) for group in (GROUP, None))
+    if told is not None and _run_nft(tunnel.nft, logged, opened, lambda: _hand_over_log(told)):
+        return
+    if not _run_nft(tunnel.nft, silent, opened, lambda: None):
+        raise TunnelError(_FILTER_FAILED)
+
+
+def _hand_over_log(told: socket.socket) -> None:
+    with open_packet_log() as log:
+        socket.send_fds(told, [b"log"], [log.fileno()])
+
+
+def _run_nft(nft: str, rules: str, opened: namespaces.OwnedNetwork, prepare: Callable[[], None]) -> bool:
+    """Have nft set `rules` in the network namespace, in a process of its own, after `prepare` there; returns whether it did."""
     text = os.memfd_create("rules")
-    os.write(text, ruleset(tunnel.items, own=_own_addresses(), resolver=RESOLVER).encode())
+    os.write(text, rules.encode())
     os.lseek(text, 0, os.SEEK_SET)
     pid = os.fork()
     if pid == 0:
         try:
             namespaces.enter_network(opened)
+            prepare()
             os.dup2(text, 0)
-            os.execve(tunnel.nft, [tunnel.nft, "-f", "-"], {})
+            os.execve(nft, [nft, "-f", "-"], {})
         finally:
             os._exit(127)
     os.close(text)
-    if os.waitpid(pid, 0)[1]:
-        raise TunnelError(_FILTER_FAILED)
+    return os.waitpid(pid, 0)[1] == 0
 
 
 def _own_addresses() -> list[str]:

@@ -19,7 +19,7 @@ class GuestBoot:
 
     `python` is the interpreter of the user's environment, `base_env` the whole environment that user code
     starts with, `secrets` what of it is masked in all that is shown, `starts` how many starts of the sandbox this is, `memo_fd` the guest's descriptor of a file for `Memo`, `way_fd` that of the pair by which the
-    proxy of a filtered `network` tells what it refused,
+    proxy of a filtered `network` tells what it refused, `refusals_fd` a packet log of what the filter of an open one refused,
     `group_files` descriptors of the files of its control group by controller and name, see `Meter`, `runtime_dir` the folder of `sandcell_runtime`. `user_uid` is None where the guest itself has
     the user's identity. `isolation` and `warnings` are what the engine reports in `info()`. `settings` are
     the SANDCELL_ fields of Config that the host program overrode, as text. `trusted_python` is the interpreter
@@ -46,6 +46,7 @@ class GuestBoot:
     image: str | None = None
     network: Network = "none"
     way_fd: int | None = None
+    refusals_fd: int | None = None
     starts: int = 1
     memo_fd: int | None = None
     group_version: int = 0

@@ -100,4 +100,8 @@ def _group_around(boot: GuestBoot) -> ControlGroup | None:
         return ControlGroup(version=version, folders=folders)
     if not boot.isolation.get("pid"):
         return None
-    return find_own_group(Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text())
+    try:
+        mounts, groups = (Path(f"/proc/self/{name}").read_text() for name in ("mountinfo", "cgroup"))
+    except FileNotFoundError:
+        return None  # engine local: the guest has no pid in the sandbox whose /proc it sees
+    return find_own_group(mounts, groups)
