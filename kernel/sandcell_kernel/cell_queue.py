@@ -13,7 +13,7 @@ from sandcell_kernel.actions import Answer, ErrandEnded, Perform, Submit, TakeTi
 from sandcell_kernel.answers import Problem
 from sandcell_kernel.cell_output import CellOutput, PastOutputs
 from sandcell_kernel.cells import ContextCell, HelpCell, PythonCell, ShellCell, WrongCell
-from sandcell_kernel.remedies import network_remedy
+from sandcell_kernel.remedies import network_remedy, place_remedy
 from sandcell_kernel.requests import (
     INTERRUPTED,
     Run,
@@ -240,8 +240,7 @@ class CellQueue:
                     self._go_on(run, self._count + 1)
 
     def _go_on(self, run: Run, count: int) -> None:
-        run.count = count
-        self._count = max(self._count, count)
+        run.count = self._count = count
         if not run.silent:
             self._out.execute_input(run.request, text_field(run.request, "code"), count)
         if run.interrupted:
@@ -263,17 +262,20 @@ class CellQueue:
         if isinstance(run.where, ContextCell):
             return with_count(message, run.count)
         if self._has_tickets or not run.store_history:
+            if message.msg_type == "execute_input":
+                run.count = number_field(message, "execution_count")
             return message
         run.count = run.count or self._count + 1
         return with_count(message, run.count)
 
     def _advise(self, run: Run) -> None:
         """Say what to do where a cell wanted what its sandbox has not."""
-        advice = (
-            ""
-            if run.silent
-            else network_remedy(text_field(run.request, "code"), has_network=self._has_network)
-        )
+        if run.silent:
+            return
+        code = text_field(run.request, "code")
+        advice = network_remedy(code, has_network=self._has_network)
+        if not advice and run.reply is not None and isinstance(run.where, PythonCell | ContextCell):
+            advice = place_remedy(code, run.reply)
         if advice:
             self._out.note(run.request, advice)
 
@@ -305,7 +307,7 @@ class CellQueue:
         self._running = None
         self._out.idle(run.request, run.idle)
         if reply is not None:
-            self._count = max(self._count, number_field(reply, "execution_count"))
+            self._count = number_field(reply, "execution_count") or self._count
             failed = text_field(reply, "status") != "ok"
         if failed and run.stop_on_error and not run.silent:
             self._abort_waiting()

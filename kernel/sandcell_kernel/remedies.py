@@ -6,6 +6,7 @@ import re
 import shlex
 from typing import TYPE_CHECKING
 
+from sandcell_kernel.magics import MAGICS, magic_named
 from sandcell_kernel.requests import text_field
 
 if TYPE_CHECKING:
@@ -13,10 +14,12 @@ if TYPE_CHECKING:
 
     from sandcell_kernel.wire import Message
 
-__all__ = ["missing_file_remedy", "network_remedy"]
+__all__ = ["missing_file_remedy", "network_remedy", "place_remedy"]
 
 _MISSING = re.compile(r"\[Errno 2\] .{0,100}: '([^'\n]{1,500})'")
 _INSTALL = re.compile(r"^[ \t]*[%!]*[ \t]*(?:python3? -m )?pip3? install\b([^\n]{0,500})", re.MULTILINE)
+_UNKNOWN = re.compile(r"magic (?:function )?`(%{1,2}\w+)` not found")
+_OURS = re.compile(rf"^[ \t]*({'|'.join(each.name for each in MAGICS)})\b", re.MULTILINE)
 _OFFLINE = ("--no-index", "./", "/", "-e ", ".whl")
 
 
@@ -48,3 +51,24 @@ def network_remedy(code: str, *, has_network: bool) -> str:
         "the sandbox has no network, so pip finds no index. Have a kernel with the packages: "
         f"sandcell kernel install --name mine {names}"
     )
+
+
+def place_remedy(code: str, reply: Message) -> str:
+    """Return where a line of ours has to stand, for a cell that failed because the interpreter was given one; "" elsewhere."""
+    match text_field(reply, "ename"):
+        case "UsageError":
+            found = _UNKNOWN.search(text_field(reply, "evalue"))
+        case "SyntaxError":
+            found = _OURS.search(code)
+        case _:
+            found = None
+    if found is None:
+        return ""
+    name = found[1]
+    magic = magic_named(name)
+    if magic is None:
+        other = name[1:] if name.startswith("%%") else f"%{name}"
+        return f"it is {other}" if magic_named(other) is not None else ""
+    if magic.is_of_cells:
+        return f"{name} has to be the first line of its cell"
+    return f"{name} needs a cell of its own, without other code"

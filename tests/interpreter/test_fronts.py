@@ -231,6 +231,23 @@ async def test_a_kernel_that_died_is_told(world: World, front: Front) -> None:
     assert "iopub:error:ContextDied" in told
 
 
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("notebook:front interrupted it", "you interrupted it"),
+        ("notebook:frt_2 restarted the context", "another notebook restarted the context"),
+        ("sdk restarted the context", "sdk restarted the context"),
+    ],
+)
+async def test_a_person_is_told_who_it_was_in_words(
+    world: World, front: Front, reason: str, told: str
+) -> None:
+    asked = request("execute_request", code="1")
+    front.receive("shell", asked)
+    kernel_ends(world, asked, end=End(cause="killed", state="lost"), reason=reason)
+    assert f"iopub:stream:[sandcell] {told}\n" in await Reader(front).until("iopub:status:idle")
+
+
 async def test_a_cell_that_found_no_earlier_state_says_why(world: World, front: Front) -> None:
     asked = request("execute_request", code="x")
     front.receive("shell", asked)

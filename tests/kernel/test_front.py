@@ -465,6 +465,21 @@ def test_completeness_of_a_cell_of_ours_is_as_ipython_has_it(code: str, status: 
 # --- cells of other contexts
 
 
+def test_an_interpreter_that_died_counts_from_its_start_and_not_from_the_one_before() -> None:
+    front = make_front()
+    first, dying, wrong = execute(), execute(), execute("%%shell a b")
+    front.receive("shell", first)
+    run_python(front, first, count=23)
+    front.receive("shell", dying)
+    say(front, dying, BUSY, ("iopub", "execute_input", {"code": "1", "execution_count": 2}))
+    (died,) = messages(end(front, dying, cause="signaled", lost=True), "execute_reply")
+    assert died.body()["execution_count"] == 2
+    front.receive("shell", again := execute())
+    run_python(front, again, count=1)
+    (refused,) = messages(front.receive("shell", wrong), "execute_reply")
+    assert refused.body()["execution_count"] == 1
+
+
 def test_what_no_front_end_can_read_is_dropped_and_its_cell_goes_on() -> None:
     front, asked = make_front(), execute()
     front.receive("shell", asked)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sandcell_kernel.remedies import missing_file_remedy, network_remedy
+from sandcell_kernel.remedies import missing_file_remedy, network_remedy, place_remedy
 from sandcell_kernel.wire import Message, new_message
 
 
@@ -70,3 +70,46 @@ def test_an_installation_without_a_network_names_the_other_way(code: str) -> Non
 )
 def test_what_needs_no_network_is_left_alone(code: str) -> None:
     assert network_remedy(code, has_network=False) == ""
+
+
+def failed(name: str, value: str) -> Message:
+    return new_message("execute_reply", {"status": "error", "ename": name, "evalue": value}, session="s")
+
+
+CELL, LINE = "Cell magic `{}` not found.", "Line magic function `{}` not found."
+
+
+@pytest.mark.parametrize(
+    ("code", "reply", "told"),
+    [
+        (
+            "a = 1\n%sandbox info",
+            failed("UsageError", LINE.format("%sandbox")),
+            "%sandbox needs a cell of its own",
+        ),
+        (
+            "x = %sandbox info",
+            failed("UsageError", LINE.format("%sandbox")),
+            "%sandbox needs a cell of its own",
+        ),
+        (
+            "%%time\n%%shell\nls",
+            failed("UsageError", CELL.format("%%shell")),
+            "%%shell has to be the first line",
+        ),
+        (
+            "# mine\n%%shell\nls -l",
+            failed("SyntaxError", "invalid syntax"),
+            "%%shell has to be the first line",
+        ),
+        ("%%sandbox info", failed("UsageError", CELL.format("%%sandbox")), "it is %sandbox"),
+        ("%shell ls", failed("UsageError", LINE.format("%shell")), "it is %%shell"),
+        ("%%other", failed("UsageError", CELL.format("%%other")), ""),
+        ("1 +", failed("SyntaxError", "invalid syntax"), ""),
+        ("%%shell\nls", failed("NameError", "name 'ls' is not defined"), ""),
+        ("1", new_message("execute_reply", {"status": "ok"}, session="s"), ""),
+    ],
+)
+def test_a_line_of_ours_that_stands_elsewhere_is_told_its_place(code: str, reply: Message, told: str) -> None:
+    said = place_remedy(code, reply)
+    assert said.startswith(told) if told else said == ""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import time
 from collections import deque
 from contextlib import contextmanager, nullcontext
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
 __all__ = ["Front", "Places", "Worker"]
 
 log = logging.getLogger(__name__)
+
+_NOTEBOOK = re.compile(r"\bnotebook:[a-z0-9_-]+")
 
 
 class Worker(Protocol):
@@ -165,9 +168,9 @@ class Front:
             self._machine.end_run(
                 msg_id,
                 cause=ended.end.cause,
-                reason=ended.reason,
+                reason=self._addressed(ended.reason),
                 lost=ended.end.state == "lost",
-                note=_fresh_state_of(execution) if execution is not None else "",
+                note=self._addressed(_fresh_state_of(execution)) if execution is not None else "",
                 whole=f"sandbox.execution({execution.id!r}) has its beginning and its end"
                 if execution
                 else "",
@@ -196,6 +199,10 @@ class Front:
         self.journal.end()
         if self.connections == 0:
             self.journal.close()
+
+    def _addressed(self, reason: str) -> str:
+        """Return a reason as the person at this front is told it: origins are names for programs."""
+        return _NOTEBOOK.sub("another notebook", reason.replace(self.origin, "you"))
 
     # --- actions
 

@@ -166,7 +166,8 @@ class LineWork:
     async def _delete_context(self, stage: Stage, order: LineOrder) -> Outcome:
         if order.operands[0] == stage.context_id:
             message = f"the context {stage.context_id} is that of this notebook"
-            raise error(ErrorCode.INVALID_ARGUMENT, message, hint="%context restart starts it anew")
+            hint = f"%context restart {stage.context_id} starts it anew"
+            raise error(ErrorCode.INVALID_ARGUMENT, message, hint=hint)
         await self._desk.contexts.delete(order.operands[0], who=stage.origin)
         stage.say(f"the context {order.operands[0]} has ended")
         return _NOTHING
