@@ -306,7 +306,9 @@ async def test_a_cursor_gives_exactly_the_rest(guest: Guest) -> None:
     await viewer.type(b"one\n")
     await viewer.until(b"one\r\none\r\n")
     viewer.connection.close()
+    other = await guest.connect(made.id)
     await guest.call("POST", made.id, "input", body=b"two\n")
+    await other.until(b"one\r\none\r\ntwo\r\ntwo\r\n")
     again = await guest.connect(made.id, cursor=viewer.cursor)
     assert again.greeting["cursor"] == viewer.cursor
     assert again.greeting["live"] > viewer.cursor

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from abc import ABC, abstractmethod
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ log = logging.getLogger(__name__)
 _INTERNAL = 1011
 
 
-class JournalSocket(WebSocketHandler):
+class JournalSocket(WebSocketHandler, ABC):
     """One connection to the noun whose id is in the path, and a lease of the sandbox while it is open.
 
     A slow client is waited for, one batch of the journal at a time, and holds up nobody.
@@ -44,28 +45,28 @@ class JournalSocket(WebSocketHandler):
 
     # what a noun does in its own way
 
+    @abstractmethod
     def find(self, noun_id: str) -> Journal:
         """Return the journal to tell. Raises NotFound, which becomes the answer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def start(self) -> Cursor:
         """Return where a client without a cursor begins."""
-        raise NotImplementedError
 
+    @abstractmethod
     def attached(self) -> AbstractContextManager[None]:
         """Return what holds while the connection is open."""
-        raise NotImplementedError
 
     async def greet(self, after: Cursor) -> None:
         """Say what comes before everything else."""
 
+    @abstractmethod
     async def tell(self, batch: list[Entry]) -> None:
         """Send entries, and return when the client has taken them."""
-        raise NotImplementedError
 
+    @abstractmethod
     def over(self) -> None:
         """Say goodbye: the journal has ended."""
-        raise NotImplementedError
 
     # the connection
 

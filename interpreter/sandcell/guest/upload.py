@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -54,7 +55,7 @@ class Intake(Protocol):
 
 
 @stream_request_body
-class UploadHandler(ApiHandler):
+class UploadHandler(ApiHandler, ABC):
     """A noun whose PUT or PATCH has a body of any length. What follows in that method calls `uploaded`."""
 
     hears_out = True
@@ -64,9 +65,9 @@ class UploadHandler(ApiHandler):
     _refusal: Exception | None = None
     _dropped = 0
 
+    @abstractmethod
     def intake(self) -> Intake:
         """Return where the body goes. Called before it comes; raises SandcellError to refuse it."""
-        raise NotImplementedError
 
     async def prepare(self) -> None:
         try:
