@@ -235,6 +235,11 @@ class Engine(Protocol):
         seconds. One that is not there has ended: cause "lost" where nothing more is known."""
         ...
 
+    def last_words(self, sandbox_id: str) -> str:
+        """Return the last lines of what the guest of the sandbox said, a moment after its end too; "" where nothing is
+        known of any."""
+        ...
+
     def close(self) -> None:
         """Give back what this engine object holds; sandboxes whose owner it is end as they were asked to."""
         ...

@@ -22,9 +22,12 @@ from sandcell_container.os_process import OsProcess, boot_id
 from sandcell_container.record_file import encode_record, read_record, write_record
 from sandcell_container.spec import SandboxSpec
 
-__all__ = ["Entry", "address_in", "end_of", "read_entry", "write_entry"]
+__all__ = ["LOG", "Entry", "address_in", "end_of", "read_entry", "write_entry"]
 
 _log = logging.getLogger(__name__)
+
+LOG = "log"
+"""What a guest says, in its entry's folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

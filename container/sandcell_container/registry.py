@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING
 from sandcell_container.cgroup import end_group
 from sandcell_container.claim import Claim
 from sandcell_container.end import End
-from sandcell_container.ends import Ends
+from sandcell_container.ends import Ends, read_words
 from sandcell_container.engine import Deadlines, Pruned, Record
-from sandcell_container.entry import Entry, address_in, end_of, read_entry, write_entry
+from sandcell_container.entry import LOG, Entry, address_in, end_of, read_entry, write_entry
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.file_tree import remove_tree
 from sandcell_container.folder_lock import is_held, take_lock
@@ -194,7 +194,7 @@ class Registry:
             if buried is not None and (_end(buried) or _has_group(buried)):
                 continue
             if buried is not None and buried.record.starts:
-                self._ends.keep(buried.record.id, _last_word(buried))
+                self._ends.keep(buried.record.id, _last_word(buried), read_words(grave / LOG))
             remove_tree(grave)
         return Pruned(**{state: tuple(ids) for state, ids in found.items()})
 
@@ -208,6 +208,12 @@ class Registry:
             return None
         end = _last_word(entry)
         return (self._ends.find(sandbox_id) or end) if end.cause == "lost" else end
+
+    def last_words(self, sandbox_id: str) -> str:
+        """Return what the guest of a sandbox said last. Source: `Engine.last_words`."""
+        if not _is_plain(sandbox_id):
+            return ""
+        return read_words(self._state / sandbox_id / LOG) or self._ends.words(sandbox_id)
 
     def remove(self, sandbox_id: str) -> None:
         """End the sandbox and remove all of it; one that does not exist is fine.

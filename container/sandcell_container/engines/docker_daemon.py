@@ -127,7 +127,8 @@ def failure_of(problem: Exception, kind: Kind) -> SandcellError:
             return error(
                 ErrorCode.EXISTS,
                 "a sandbox of this name exists already",
-                hint="connect to it, or remove it first: sandcell rm NAME",
+                hint="connect to it, or remove it first: sandcell rm NAME; one that sandcell ps does not show is of another "
+                "user or state folder",
                 details={"words": text},
             )
         case docker.errors.APIError():

@@ -117,6 +117,9 @@ class HostedEngine(PartialEngine):
     def await_end(self, sandbox_id: str, *, timeout: float | None) -> End | None:
         return self._host.await_end(sandbox_id, timeout=timeout)
 
+    def last_words(self, sandbox_id: str) -> str:
+        return self._host.last_words(sandbox_id)
+
     def update(self, sandbox_id: str, change: Callable[[SandboxSpec], SandboxSpec]) -> Updated:
         entry = self._host.entry(sandbox_id)
         wanted = change(entry.spec)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sandcell_container.engines.launch import Launch
 from sandcell_container.engines.zygote_process import ZygoteProcess, memory_file
+from sandcell_container.entry import LOG
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.memo import note_start
 from sandcell_container.os_process import OsProcess, end_processes
@@ -132,6 +133,9 @@ class SandboxHost:
     def await_end(self, sandbox_id: str, *, timeout: float | None) -> End | None:
         return self._registry.await_end(sandbox_id, timeout=timeout)
 
+    def last_words(self, sandbox_id: str) -> str:
+        return self._registry.last_words(sandbox_id)
+
     def close(self) -> None:
         """End the sandboxes that end with this program, and remove the files of those that leave none."""
         with self._lock:
@@ -200,7 +204,7 @@ def _start(claim: Claim, blueprint: Blueprint, zygote: ZygoteProcess, deadline: 
         guest_end, spawner_end = _pair(held)
         status_in, status_out = os.pipe()
         listener = held.enter_context(listen_at(claim.entry.record.address.path))
-        log, memo = (_append_to(claim.entry.folder / name) for name in ("log", "memo"))
+        log, memo = (_append_to(claim.entry.folder / name) for name in (LOG, "memo"))
         note_start(memo, claim.entry.record.starts + 1)
         policy = open_policy(claim.entry.folder, claim.entry.spec.network)
         memory = [memory_file(content) for content in blueprint.memory]

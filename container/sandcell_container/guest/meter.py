@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Meter", "open_group_files"]
 
 _INSIDE = "/sys/fs/cgroup"
+_PROC = Path("/proc/self")
 _LARGEST = 2**16
 _WHOLE_MACHINE = "/proc/vmstat"  # counts for everybody: better than nothing where there is no group
 
@@ -32,11 +33,11 @@ _WHOLE_MACHINE = "/proc/vmstat"  # counts for everybody: better than nothing whe
 class Meter:
     """See the module. `limits` are those of the sandbox, bytes, processes and cores; they may be replaced."""
 
-    def __init__(self, boot: GuestBoot) -> None:
+    def __init__(self, boot: GuestBoot, *, proc: Path = _PROC) -> None:
         self.limits = dict(boot.limits)
         self._version = boot.group_version
         self._files = dict(boot.group_files)
-        if not self._files and (group := _group_around(boot)) is not None:
+        if not self._files and (group := _group_around(boot, proc)) is not None:
             self._version = group.version
             self._files = open_group_files(group.version, group.folders)
 
@@ -92,7 +93,7 @@ def open_group_files(version: int, folders: dict[str, str]) -> dict[str, int]:
     return found
 
 
-def _group_around(boot: GuestBoot) -> ControlGroup | None:
+def _group_around(boot: GuestBoot, proc: Path) -> ControlGroup | None:
     """Return the group of the container that this is in; None outside of one."""
     if boot.isolation.get("cgroup"):
         version = 2 if os.path.exists(f"{_INSIDE}/cgroup.controllers") else 1
@@ -101,7 +102,6 @@ def _group_around(boot: GuestBoot) -> ControlGroup | None:
     if not boot.isolation.get("pid"):
         return None
     try:
-        mounts, groups = (Path(f"/proc/self/{name}").read_text() for name in ("mountinfo", "cgroup"))
-    except FileNotFoundError:
-        return None  # engine local: the guest has no pid in the sandbox whose /proc it sees
-    return find_own_group(mounts, groups)
+        return find_own_group((proc / "mountinfo").read_text(), (proc / "cgroup").read_text())
+    except OSError:  # a guest that entered from outside is none of the processes that this /proc shows
+        return None

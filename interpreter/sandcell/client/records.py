@@ -66,11 +66,13 @@ def not_yours(name: str, verb: str) -> SandcellError:
     )
 
 
-def born_dead(problem: SandcellError) -> SandcellError:
-    """Return what a SANDBOX_GONE means for a sandbox that was just made."""
+def born_dead(problem: SandcellError, words: str) -> SandcellError:
+    """Return what a SANDBOX_GONE means for a sandbox that was just made, whose guest said `words`."""
+    lines = (line.strip(" |") for line in reversed(words.splitlines()))
+    last = next((line for line in lines if line.strip("+-")), "")  # a group of exceptions ends with a rule
     return error(
         ErrorCode.START_FAILED,
-        "the sandbox ended as soon as it was made",
-        hint="sandcell doctor tries what an engine needs; SANDCELL_LOG_LEVEL=DEBUG has its guest say more",
-        details={"reason": problem.message},
+        f"the sandbox ended as soon as it was made{last and ': '}{last[:300]}",
+        hint="details['words'] has what its guest said; sandcell doctor tries what an engine needs",
+        details={"reason": problem.message, "words": words},
     )

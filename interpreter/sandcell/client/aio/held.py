@@ -173,7 +173,8 @@ class AsyncHeld:
             if problem.code is not ErrorCode.SANDBOX_GONE:
                 raise
             if kind == "owner":
-                raise born_dead(problem) from problem
+                words = await in_thread(engine.last_words, record.id)
+                raise born_dead(problem, words) from problem
             await hold.wake()  # it ended between two looks
         return cls(hold, transport, owner=kind == "owner")
 

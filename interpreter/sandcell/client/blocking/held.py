@@ -170,7 +170,8 @@ class Held:
             if problem.code is not ErrorCode.SANDBOX_GONE:
                 raise
             if kind == "owner":
-                raise born_dead(problem) from problem
+                words = in_thread(engine.last_words, record.id)
+                raise born_dead(problem, words) from problem
             hold.wake()  # it ended between two looks
         return cls(hold, transport, owner=kind == "owner")
 
