@@ -80,9 +80,12 @@ class KernelProcess:
         self._zygote = zygote
         self._own_name = name_for(connection.key)
         self._restarts = False
-        self._sandbox_name = ""
         self._front_id = new_id("frt")
-        self._machine = OuterKernel(session=self._front_id, version=VERSION, remedy=self._remedy)
+        self._machine = OuterKernel(
+            session=self._front_id,
+            version=VERSION,
+            remedy=partial(missing_file_remedy, is_here=os.path.exists),
+        )
         self._errands = ErrandDesk(self._machine, self._act)
         self._loop = asyncio.get_running_loop()
         self._sockets = OuterSockets(
@@ -114,9 +117,6 @@ class KernelProcess:
         """End the process, as if nobody had asked for an answer."""
         if not self._stopped.done():
             self._stopped.set_result(None)
-
-    def _remedy(self, error: Message) -> str:
-        return missing_file_remedy(error, self._sandbox_name, is_here=os.path.exists)
 
     def _receive(self, channel: Channel, message: Message) -> None:
         self._act(self._machine.receive(channel, message))
@@ -180,7 +180,6 @@ class KernelProcess:
         """Serve until this start of the sandbox has ended, and can be followed by another one; True says that it was already.
         Raises what else ends it."""
         record = await _record_of(sandbox)
-        self._sandbox_name = sandbox.name
         guest = GuestAddress(record.address, record.token, self._config.connect_timeout)
         self._errands.serve(_place_of(sandbox, guest, wishes))
         try:

@@ -18,12 +18,13 @@ __all__ = ["missing_file_remedy", "network_remedy", "place_remedy"]
 
 _MISSING = re.compile(r"\[Errno 2\] .{0,100}: '([^'\n]{1,500})'")
 _INSTALL = re.compile(r"^[ \t]*[%!]*[ \t]*(?:python3? -m )?pip3? install\b([^\n]{0,500})", re.MULTILINE)
+_INDEX = "%sandbox network pypi.org files.pythonhosted.org"
 _UNKNOWN = re.compile(r"magic (?:function )?`(%{1,2}\w+)` not found")
 _OURS = re.compile(rf"^[ \t]*({'|'.join(each.name for each in MAGICS)})\b", re.MULTILINE)
 _OFFLINE = ("--no-index", "./", "/", "-e ", ".whl")
 
 
-def missing_file_remedy(error: Message, sandbox: str, *, is_here: Callable[[str], bool]) -> str:
+def missing_file_remedy(error: Message, *, is_here: Callable[[str], bool]) -> str:
     """Return what to do about a file that is missing in the sandbox; "" where that is not the error, or `is_here` says that
     no such path, relative to the notebook, is on this machine either."""
     if text_field(error, "ename") != "FileNotFoundError":
@@ -32,8 +33,9 @@ def missing_file_remedy(error: Message, sandbox: str, *, is_here: Callable[[str]
     if found is None or found[1].startswith("/") or ".." in found[1].split("/") or not is_here(found[1]):
         return ""
     path = found[1].removeprefix("./")
-    command = shlex.join(["sandcell", "cp", f"./{path}", f"{sandbox}:{path}"])
-    return f"{path} lies beside the notebook and not in the sandbox. Copy it, in a terminal there: {command}"
+    names = [path, path] if "/" in path else [path]  # one that is in a folder goes into its like
+    line = shlex.join(["%sandbox", "upload", *(["--"] if path.startswith("-") else []), *names])
+    return f"{path} lies beside the notebook and not in the sandbox. Copy it, in a cell: {line}"
 
 
 def network_remedy(code: str, *, has_network: bool) -> str:
@@ -48,8 +50,8 @@ def network_remedy(code: str, *, has_network: bool) -> str:
         or "--package NAME"
     )
     return (
-        "the sandbox has no network, so pip finds no index. Have a kernel with the packages: "
-        f"sandcell kernel install --name mine {names}"
+        f"the sandbox has no network, so pip finds no index. Let it reach one, in a cell: {_INDEX}; "
+        f"or have a kernel with the packages: sandcell kernel install --name mine {names}"
     )
 
 

@@ -4,7 +4,12 @@ from typing import Any
 
 import pytest
 
+<<<<<<< HEAD
 from sandcell_kernel.remedies import missing_file_remedy, network_remedy, place_remedy
+=======
+from sandcell_kernel.cells import LineCell, read_cell
+from sandcell_kernel.remedies import missing_file_remedy, network_remedy
+>>>>>>> 10aeb85 (What a notebook's sandbox is like, by whom, as tests; the remedies are lines for a cell)
 from sandcell_kernel.wire import Message, new_message
 
 
@@ -18,8 +23,14 @@ def missing(path: str, name: str = "FileNotFoundError") -> Message:
 
 
 def test_a_file_beside_the_notebook_is_copied_by_one_command() -> None:
-    told = missing_file_remedy(missing("my data/a.csv"), "lab", is_here=lambda path: path == "my data/a.csv")
-    assert told.endswith("sandcell cp './my data/a.csv' 'lab:my data/a.csv'")
+    for path, line in (
+        ("a.csv", "%sandbox upload a.csv"),
+        ("my data/a.csv", "%sandbox upload 'my data/a.csv' 'my data/a.csv'"),
+        ("./-a", "%sandbox upload -- -a"),
+    ):
+        told = missing_file_remedy(missing(path), is_here=lambda _: True)
+        assert told.endswith(f"in a cell: {line}")
+        assert isinstance(read_cell(line), LineCell)
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "../up.csv", "a/../../b"])
@@ -30,15 +41,15 @@ def test_nothing_outside_of_the_notebooks_folder_is_looked_at(path: str) -> None
         looked.append(asked)
         return True
 
-    assert missing_file_remedy(missing(path), "lab", is_here=is_here) == ""
+    assert missing_file_remedy(missing(path), is_here=is_here) == ""
     assert looked == []
 
 
 def test_other_errors_and_files_that_are_nowhere_have_no_remedy() -> None:
-    assert missing_file_remedy(missing("a.csv"), "lab", is_here=lambda _: False) == ""
-    assert missing_file_remedy(missing("a.csv", "ValueError"), "lab", is_here=lambda _: True) == ""
+    assert missing_file_remedy(missing("a.csv"), is_here=lambda _: False) == ""
+    assert missing_file_remedy(missing("a.csv", "ValueError"), is_here=lambda _: True) == ""
     broken = Message(missing("a.csv").header, content=b"{")
-    assert missing_file_remedy(broken, "lab", is_here=lambda _: True) == ""
+    assert missing_file_remedy(broken, is_here=lambda _: True) == ""
 
 
 @pytest.mark.parametrize(
