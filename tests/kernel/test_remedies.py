@@ -4,12 +4,8 @@ from typing import Any
 
 import pytest
 
-<<<<<<< HEAD
-from sandcell_kernel.remedies import missing_file_remedy, network_remedy, place_remedy
-=======
 from sandcell_kernel.cells import LineCell, read_cell
-from sandcell_kernel.remedies import missing_file_remedy, network_remedy
->>>>>>> 10aeb85 (What a notebook's sandbox is like, by whom, as tests; the remedies are lines for a cell)
+from sandcell_kernel.remedies import missing_file_remedy, network_remedy, place_remedy
 from sandcell_kernel.wire import Message, new_message
 
 
