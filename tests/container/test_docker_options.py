@@ -13,6 +13,7 @@ from sandcell_container.engines.docker_daemon import Facts
 from sandcell_container.engines.docker_folder import Folder
 from sandcell_container.engines.docker_options import (
     PIDS,
+    check_openings,
     check_spec,
     container_options,
     host_options,
@@ -101,28 +102,44 @@ def test_limits_without_control_groups_are_told() -> None:
     assert warnings_of(SPEC, Facts()) == ()
 
 
-@pytest.mark.parametrize(
-    ("fields", "engine", "code"),
-    [
-        ({"publish": (PublishedPort(80, 80),)}, "docker", ErrorCode.INVALID_ARGUMENT),
-        ({"dns": ("192.0.2.1",)}, "docker", ErrorCode.INVALID_ARGUMENT),
-        ({"runtime": "kata"}, "docker", ErrorCode.UNSUPPORTED),
-        ({"runtime": "runsc"}, "podman", ErrorCode.UNSUPPORTED),
-    ],
-)
-def test_what_a_daemon_would_ignore_is_refused(fields: dict[str, Any], engine: str, code: ErrorCode) -> None:
+@pytest.mark.parametrize(("runtime", "engine"), [("kata", "docker"), ("runsc", "podman")])
+def test_what_a_daemon_would_ignore_is_refused(runtime: str, engine: str) -> None:
     with pytest.raises(SandcellError) as refused:
-        check_spec(replace(SPEC, **fields), ALL, engine)
-    assert refused.value.code is code
-    assert refused.value.details["field"] in fields
+        check_spec(replace(SPEC, runtime=runtime), ALL, engine)
+    assert refused.value.code is ErrorCode.UNSUPPORTED
+    assert refused.value.details["field"] == "runtime"
 
 
 @pytest.mark.parametrize(
     "fields",
-    [{"network": ("a.org",)}, {"runtime": "runsc"}, {"runtime": "runc"}],
+    [
+        {"publish": (PublishedPort(80, 80),)},
+        {"publish": (PublishedPort(80, 80),), "network": "open"},
+        {"dns": ("192.0.2.1",)},
+        {"dns": ("192.0.2.1",), "network": ("a.org",)},
+        {"dns": ("2001:db8::1",), "network": "open"},
+    ],
+)
+def test_what_would_mean_nothing_is_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(SandcellError) as refused:
+        check_openings(replace(SPEC, **fields))
+    assert refused.value.code is ErrorCode.INVALID_ARGUMENT
+    assert refused.value.details["field"] in fields
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"network": "open", "dns": ("192.0.2.1",)},
+        {"network": ("a.org",)},
+        {"runtime": "runsc"},
+        {"runtime": "runc"},
+    ],
 )
 def test_what_can_be_had_is_not_refused(fields: dict[str, Any]) -> None:
     check_spec(replace(SPEC, **fields), ALL, "docker")
+    check_openings(replace(SPEC, **fields))
 
 
 @pytest.mark.parametrize(

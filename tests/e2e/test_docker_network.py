@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.docker
 
 DEADLINE = 30.0
+ASK_SERVER = """
+import socket, sys
+try:
+    socket.socket(type=socket.SOCK_DGRAM).sendto(b"?", (sys.argv[1], 53))
+    print("sent")
+except OSError as problem:
+    print(problem)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +62,7 @@ def devices(sandbox: Sandbox) -> set[str]:
     return {line.partition(":")[0].strip() for line in lines}
 
 
-def test_it_is_powerless_and_ends_with_its_container(place: Place, site: str) -> None:
+def test_a_proxy_is_powerless_and_a_container_without_reaches_nothing(place: Place, site: str) -> None:
     with place.create(network=[site]) as made:
         proxy = way_of(made)
         assert run(made, FETCH, f"http://{site}/") == f"/ of {site}"
@@ -63,23 +71,19 @@ def test_it_is_powerless_and_ends_with_its_container(place: Place, site: str) ->
         if os.geteuid() == 0:
             assert "0" not in status["Uid"].split()
         assert run(made, "import os; print(os.path.exists('/run/sandcell/host/way.sock'))", "") == "False"
-    assert psutil.wait_procs([proxy], timeout=DEADLINE)[1] == []
-
-
-def test_without_it_a_container_goes_on_and_reaches_nothing(place: Place, site: str) -> None:
-    with place.create(network=[site]) as made:
-        proxy = way_of(made)
         proxy.send_signal(signal.SIGKILL)
         told = (event.reason or "" for event in made.events() if event.status == "refused")
         assert "proxy of the sandbox has ended" in next(told)
         assert "refused" in run(made, FETCH, f"http://{site}/")
         made.restart()
         assert run(made, FETCH, f"http://{site}/") == f"/ of {site}"
+        proxy = way_of(made)
+    assert psutil.wait_procs([proxy], timeout=DEADLINE)[1] == []
 
 
 @pytest.mark.usefixtures("tunnel")
 def test_an_open_network_has_a_powerless_process_and_may_be_closed(place: Place, site: str) -> None:
-    with place.create(network="open") as made:
+    with place.create(network="open", dns=["10.9.8.53"]) as made:
         tunnel = way_of(made)
         assert tunnel.name() == "slirp4netns"
         made.files.write("note", "kept")
@@ -88,6 +92,9 @@ def test_an_open_network_has_a_powerless_process_and_may_be_closed(place: Place,
         assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
         assert sorted(each.name for each in Path(f"/proc/{tunnel.pid}/root").iterdir()) == ["etc", "run"]
         assert (made.info().network, devices(made)) == ("open", {"lo", "tap0"})
+        assert made.files.read("/etc/resolv.conf") == "nameserver 10.9.8.53\n"
+        assert run(made, ASK_SERVER, "10.9.8.53") == "sent"
+        assert "Errno" in run(made, ASK_SERVER, "10.9.8.54")
         tunnel.kill()
         told = (event.reason or "" for event in made.events() if event.status == "refused")
         assert "slirp4netns of the sandbox has ended" in next(told)

@@ -38,7 +38,7 @@ from sandcell_container.engines.docker_end import read_end
 from sandcell_container.engines.docker_folder import Folder, Kept, folders_in
 from sandcell_container.engines.docker_image import find_image
 from sandcell_container.engines.docker_life import Life, remove_all
-from sandcell_container.engines.docker_options import check_spec
+from sandcell_container.engines.docker_options import check_openings, check_spec
 from sandcell_container.engines.docker_snapshot import list_snapshots, remove_snapshot, take_snapshot
 from sandcell_container.engines.docker_start import open_relay
 from sandcell_container.engines.docker_stats import read_stats
@@ -219,6 +219,7 @@ class DockerEngine(PartialEngine):
     # --- how
 
     def _create(self, spec: SandboxSpec) -> Record:
+        check_openings(spec)
         daemon, folder = self._daemon, Folder(self._state / spec.id)
         with open_client(daemon, spec.start_timeout) as client, ExitStack() as held:
             life = self._life(client, daemon, folder)

@@ -47,7 +47,7 @@ _CAME = b"+"
 # Before somebody came its input has nothing but an end, where the process outside is gone: then nobody may be taken. Several wait
 # at a time then, so one that is called may be too late. A client that has said all may still be told something, for 30 s.
 _CARRY = """
-import os, select, socket, sys, threading
+import contextlib, os, select, socket, sys, threading
 with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as porter:
     porter.connect(sys.argv[1])
     porter.send(sys.argv[2].encode())
@@ -66,15 +66,17 @@ while client is None:
 client.setblocking(True)
 os.write(1, b"+")
 def down():
-    while data := os.read(0, 65536):
-        client.sendall(data)
-    client.shutdown(socket.SHUT_WR)
+    with contextlib.suppress(OSError):
+        while data := os.read(0, 65536):
+            client.sendall(data)
+        client.shutdown(socket.SHUT_WR)
 last = threading.Thread(target=down, daemon=True)
 last.start()
-while data := client.recv(65536):
-    while data:
-        data = data[os.write(1, data):]
-last.join(30)
+with contextlib.suppress(OSError):
+    while data := client.recv(65536):
+        while data:
+            data = data[os.write(1, data):]
+    last.join(30)
 os._exit(0)
 """
 _TELL = """
@@ -86,6 +88,7 @@ with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as porter:
 _MOST_CONNECTIONS = 64
 _START_TIMEOUT = 20.0  # seconds, until it has begun
 _PAUSE_S = 1.0  # after a program that could not be run inside
+_MOST_WORDS = 200  # lines of the log: user code can break as many connections as it likes
 
 
 def start_carrier(container: Container, folder: Folder, network: Network) -> None:
@@ -190,7 +193,7 @@ def _tell(daemon: Daemon, refused: Refused) -> None:
             for _ in read_program(inside):
                 pass  # it says nothing, and ends
     except Exception as problem:  # noqa: BLE001 -- the outermost of this thread: only the event is lost
-        _log(f"a refusal was not told: {problem}")
+        print(f"a refusal was not told: {problem}", file=sys.stderr, flush=True)  # noqa: T201 -- the log
 
 
 class _Carriers:
@@ -200,6 +203,7 @@ class _Carriers:
         self._daemon = daemon
         self._proxy = proxy
         self._room = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self._words_left = _MOST_WORDS
 
     def run(self) -> NoReturn:
         """Let one after the other come for ever; too many wait in the queue."""
@@ -222,12 +226,10 @@ class _Carriers:
                     settled.set()
                     self._pass_on(first[len(_CAME) :], said, inside)
         except Exception as problem:  # noqa: BLE001 -- the outermost of a connection: the others go on
-            _log(f"a connection broke: {type(problem).__name__}: {problem}")
+            self._log(f"a connection broke: {type(problem).__name__}: {problem}")
         finally:
             if not settled.is_set():
-                time.sleep(
-                    _PAUSE_S
-                )  # what could not be run now cannot be run at once; not waited for is the daemon's recovery
+                time.sleep(_PAUSE_S)  # what cannot be run now: nothing tells when it can
                 settled.set()
             self._room.release()
 
@@ -244,6 +246,7 @@ class _Carriers:
                 proxy.shutdown(socket.SHUT_WR)
             up.join()
 
-
-def _log(words: str) -> None:
-    print(words, file=sys.stderr, flush=True)  # noqa: T201 -- the log
+    def _log(self, words: str) -> None:
+        if self._words_left:
+            self._words_left -= 1
+            print(words, file=sys.stderr, flush=True)  # noqa: T201 -- the log

@@ -94,7 +94,7 @@ class Life:
         """
         spec = kept.spec
         if kind_of(spec.network) == "open":
-            write_resolver(self.folder)
+            write_resolver(self.folder, spec.dns)
         options = container_options(spec, self.folder)
         created = create_container(self.client, image, options, host_options(spec, self.folder))
         unmet = (*warnings_of(spec, self.facts), *created.warnings)
@@ -123,7 +123,7 @@ class Life:
         self.folder.note_start(starts)
         container = self.container()
         try:
-            with open_way(self.folder, kept.spec.network, deadline):
+            with open_way(self.folder, kept.spec.network, deadline, dns=kept.spec.dns):
                 start_container(container, self.folder, deadline)
             if self.folder.is_relayed and kept.spec.network != "none":
                 start_carrier(container, self.folder, kept.spec.network)

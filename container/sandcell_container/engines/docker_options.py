@@ -22,6 +22,7 @@ __all__ = [
     "NAME",
     "PIDS",
     "STATE",
+    "check_openings",
     "check_spec",
     "container_name",
     "container_options",
@@ -56,22 +57,30 @@ _PAGE = 4096
 _BYTES_A_FILE = 4096  # as an inode costs memory that `size` does not count
 
 
+def check_openings(spec: SandboxSpec) -> None:
+    """Refuse what would mean nothing in a new sandbox.
+
+    Raises:
+        InvalidRequest (INVALID_ARGUMENT).
+    """
+    if spec.publish:
+        raise _meaningless(
+            "publish", "a container is in no network of the engine's", "expose the port: sandbox.ports"
+        )
+    if spec.dns and kind_of(spec.network) != "open":
+        raise _meaningless(
+            "dns", "nothing in there asks for names", 'leave it out, or give it network="open"'
+        )
+    if any(":" in each for each in spec.dns):
+        raise _meaningless("dns", "an open network has no IPv6", "name an address of IPv4")
+
+
 def check_spec(spec: SandboxSpec, facts: Facts, engine: str) -> None:
     """Refuse what a daemon would silently not do.
 
     Raises:
-        InvalidRequest (INVALID_ARGUMENT, UNSUPPORTED): what cannot be had with these facts.
+        InvalidRequest (UNSUPPORTED): what cannot be had with these facts.
     """
-    if spec.publish or spec.dns:
-        field = "publish" if spec.publish else "dns"
-        raise error(
-            ErrorCode.INVALID_ARGUMENT,
-            f"{field} has no meaning: a container is in no network of the engine's",
-            hint="expose the port: sandbox.ports"
-            if spec.publish
-            else "leave out dns: names are asked of this machine",
-            details={"field": field},
-        )
     # Podman's Docker-compatible interface takes any name, and runs its default.
     runtimes = {facts.default_runtime} if engine == "podman" else set(facts.runtimes)
     if spec.runtime is not None and spec.runtime not in runtimes:
@@ -81,6 +90,15 @@ def check_spec(spec: SandboxSpec, facts: Facts, engine: str) -> None:
             hint=f"there is {', '.join(sorted(runtimes))}; its configuration may name others",
             details={"field": "runtime"},
         )
+
+
+def _meaningless(field: str, why: str, remedy: str) -> SandcellError:
+    return error(
+        ErrorCode.INVALID_ARGUMENT,
+        f"{field} has no meaning: {why}",
+        hint=remedy,
+        details={"field": field},
+    )
 
 
 def container_name(spec: SandboxSpec) -> str:

@@ -19,22 +19,22 @@ import sys
 import time
 import traceback
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, NoReturn
 
 from sandcell_container.engines import namespaces
 from sandcell_container.engines.egress import serve_proxy, take_descriptor
 from sandcell_container.engines.launch import Tunnel
 from sandcell_container.engines.launcher import take_identity
-from sandcell_container.engines.tunnel import RESOLVER, become_slirp, find_tunnel, set_filter
+from sandcell_container.engines.tunnel import RESOLVER, become_slirp, explain, find_tunnel, set_filter
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.network import kind_of
 from sandcell_container.policy import open_policy
 from sandcell_container.unix_address import listen_at
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
 
     from sandcell_container.engines.docker_folder import Folder
     from sandcell_container.spec import Network
@@ -50,6 +50,7 @@ _OTHERWISE = 'list what is to be reached: network=["pypi.org"], ["*"] for all pu
 _NEEDED_LATER = ("concurrent.futures.thread", "encodings.idna")  # by the resolver
 _STARTED = b"started"
 _OPEN = b"1"  # as slirp4netns says it, too
+_DNS_PORT = 53
 _SHOWN = 4000  # characters of the log
 
 
@@ -79,9 +80,11 @@ def check_open(network: Network, engine: str) -> None:
 
 
 @contextmanager
-def open_way(folder: Folder, network: Network, deadline: float) -> Generator[None]:
-    """See that the container that is started in the block reaches the hosts of `network`; ends when it does. `deadline` is of
-    time.monotonic(). A block that fails leaves no process. With a list see `docker_carrier` for a relayed container.
+def open_way(
+    folder: Folder, network: Network, deadline: float, *, dns: Sequence[str] = ()
+) -> Generator[None]:
+    """See that the container that is started in the block reaches the hosts of `network`, and what of an open one are the name servers
+    `dns`; ends when it does. `deadline` is of time.monotonic(). A block that fails leaves no process. With a list see `docker_carrier` for a relayed container.
 
     Raises:
         Unavailable (START_FAILED, START_TIMEOUT): it has no way out. ENGINE_UNAVAILABLE: it is relayed, and so cannot be opened.
@@ -89,7 +92,7 @@ def open_way(folder: Folder, network: Network, deadline: float) -> Generator[Non
     if network == "none" or folder.is_relayed:
         yield
     else:
-        with _process(folder, network) as word:
+        with _process(folder, network, dns) as word:
             yield
             if not folder.is_relayed:  # which is found out by starting
                 _await_open(word, folder, deadline)
@@ -103,19 +106,19 @@ def open_way(folder: Folder, network: Network, deadline: float) -> Generator[Non
 
 
 @contextmanager
-def _process(folder: Folder, network: Network) -> Generator[socket.socket]:
+def _process(folder: Folder, network: Network, dns: Sequence[str]) -> Generator[socket.socket]:
     """Have a process wait for the entry of a container that is about to start; yields the engine's end of `_Side.word`. One to which
     nobody came ends with the block."""
     from sandcell_container.engines.zygote_process import import_path
 
-    tunnel = find_tunnel(network, as_root=True) if kind_of(network) == "open" else None
+    tunnel = _tunnel(network, dns) if kind_of(network) == "open" else None
     Path(folder.way).unlink(missing_ok=True)  # of the last start
     with ExitStack() as held:
         ours, theirs = (held.enter_context(each) for each in socket.socketpair())
         entrance = held.enter_context(listen_at(folder.way, backlog=1, kind=socket.SOCK_SEQPACKET))
         policy = open_policy(folder.path, network)
         held.callback(os.close, policy)
-        log = held.enter_context(open(folder.path / "proxy.log", "ab"))
+        log = held.enter_context(_new_log(folder))
         side = _Side(entrance.fileno(), policy, theirs.fileno())
         child = subprocess.Popen(
             [
@@ -140,9 +143,21 @@ def _process(folder: Folder, network: Network) -> Generator[socket.socket]:
         yield ours
 
 
-def write_resolver(folder: Folder) -> None:
-    """Write who resolves names in an open network: in place, as a container may have mounted it already."""
-    folder.resolver.write_text(f"nameserver {RESOLVER}\n")
+def _tunnel(network: Network, dns: Sequence[str]) -> Tunnel:
+    found = find_tunnel(network, as_root=True)
+    return replace(found, items=(*found.items, *(f"{address}:{_DNS_PORT}" for address in dns)))
+
+
+def _new_log(folder: Folder) -> BinaryIO:
+    path = folder.path / "proxy.log"
+    path.unlink(missing_ok=True)  # what the one of the last start says is nobody's any more
+    return path.open("ab")
+
+
+def write_resolver(folder: Folder, dns: Sequence[str]) -> None:
+    """Write who resolves names in an open network: in place, as a container may have mounted it already. Without `dns` it is the
+    resolver of this machine."""
+    folder.resolver.write_text("".join(f"nameserver {address}\n" for address in dns or [RESOLVER]))
     folder.resolver.chmod(0o644)
 
 
@@ -167,9 +182,17 @@ def _await_open(word: socket.socket, folder: Folder, deadline: float) -> None:
 
 def _no_way(folder: Folder) -> SandcellError:
     words = (folder.path / "proxy.log").read_text(errors="replace")[-_SHOWN:]
+    cause = explain(words)
+    if cause is not None:
+        return error(
+            ErrorCode.ENGINE_UNAVAILABLE,
+            f"the container cannot be connected: {cause.reason}",
+            hint="; ".join(cause.remedies),
+            details={"words": words},
+        )
     return error(
         ErrorCode.START_FAILED,
-        "the container has no way to the hosts that it may reach",
+        f"the container has no way to what it may reach: {words.strip().rpartition(chr(10))[2] or 'it did not open it'}",
         hint="build the image from the same version of Sandcell; details['words'] has what was said to that",
         details={"words": words},
     )
