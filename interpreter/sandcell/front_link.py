@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tornado.websocket import WebSocketClientConnection
 
-    from sandcell.guest_socket import GuestAddress
+    from sandcell.guest_address import GuestAddress
     from sandcell_kernel.websocket import Placed
     from sandcell_kernel.wire import Channel, Message
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from tornado.httpclient import HTTPClientError, HTTPRequest
@@ -21,17 +21,10 @@ if TYPE_CHECKING:
 
     from tornado.websocket import WebSocketClientConnection
 
+    from sandcell.guest_address import GuestAddress
     from sandcell_container.engine import Address
 
-__all__ = ["GuestAddress", "open_socket"]
-
-
-class GuestAddress(NamedTuple):
-    """Where a guest listens, and its token. `connect_timeout` in seconds."""
-
-    address: Address
-    token: str
-    connect_timeout: float
+__all__ = ["open_socket"]
 
 
 async def open_socket(

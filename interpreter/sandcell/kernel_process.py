@@ -28,8 +28,7 @@ from sandcell.errands.desk import ErrandDesk
 from sandcell.errands.permission import Permission
 from sandcell.errands.place import Place
 from sandcell.failure import failure_of
-from sandcell.front_link import FrontLink
-from sandcell.guest_socket import GuestAddress
+from sandcell.guest_address import GuestAddress
 from sandcell.kernel_options import check_options, merge_options, read_options
 from sandcell.kernel_sandbox import hand_over, name_for, notebook_options, open_own, put_aside, remove_own
 from sandcell.version import VERSION
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, MutableMapping
     from pathlib import Path
 
+    from sandcell.front_link import FrontLink
     from sandcell.kernel_options import KernelOptions
     from sandcell_container.engine import Record
     from sandcell_container.engines.zygote_process import ZygoteProcess
@@ -205,6 +205,10 @@ class KernelProcess:
 
     async def _serve_front(self, record: Record, guest: GuestAddress, wishes: KernelOptions) -> None:
         async with _open_front(record, self._front_id, self._config, wishes):
+            from sandcell.front_link import (
+                FrontLink,  # not before: now the interpreter starts, which takes longer
+            )
+
             self._link = FrontLink(
                 guest,
                 self._front_id,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tornado.websocket import WebSocketClientConnection
 
-    from sandcell.guest_socket import GuestAddress
+    from sandcell.guest_address import GuestAddress
     from sandcell_container.frames import Entry
 
 __all__ = ["LOST_HINT", "TerminalLink"]

@@ -20,7 +20,8 @@ from sandcell.api import FrontInfo
 from sandcell.client.aio.transport import AsyncTransport
 from sandcell.client.host import the_host
 from sandcell.client.protocol import Request
-from sandcell.guest_socket import GuestAddress, open_socket
+from sandcell.guest_address import GuestAddress
+from sandcell.guest_socket import open_socket
 from sandcell_kernel.websocket import pack_default, unpack_default
 from sandcell_kernel.wire import new_message
 

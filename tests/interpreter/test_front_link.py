@@ -23,7 +23,7 @@ from sandcell.guest.followers import Followers
 from sandcell.guest.front_handlers import FrontChannels, FrontHandler, FrontsHandler
 from sandcell.guest.fronts import Fronts, Rooms
 from sandcell.guest.leases import Leases
-from sandcell.guest_socket import GuestAddress
+from sandcell.guest_address import GuestAddress
 from sandcell.languages import LANGUAGES
 from sandcell_container.engine import Address
 from sandcell_container.errors import ErrorCode, SandcellError

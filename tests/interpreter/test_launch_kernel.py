@@ -75,6 +75,23 @@ def test_where_containers_are_an_option_nothing_is_started_ahead(monkeypatch: py
     assert not needs_zygote("{}", {})
 
 
+@pytest.mark.parametrize(
+    ("module", "unwanted"),
+    [
+        ("sandcell.launch_kernel", {"asyncio", "msgspec", "ssl", "zmq"}),
+        ("sandcell.kernel_process", {"docker", "email", "importlib.metadata", "tornado"}),
+        ("sandcell.guest.main", {"docker", "importlib.metadata", "ipykernel", "zmq"}),
+        ("sandcell_container.engines.local", {"asyncio", "docker", "importlib.metadata"}),
+    ],
+)
+def test_what_stands_before_a_first_cell_imports_no_more_than_it_needs(
+    module: str, unwanted: set[str]
+) -> None:
+    code = f"import {module}, sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not unwanted & set(done.stdout.split())
+
+
 def test_a_kernel_process_that_is_killed_at_its_start_leaves_no_zygote() -> None:
     with subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -23,7 +23,8 @@ from sandcell.guest.app import ROUTES
 from sandcell.guest.births import Births
 from sandcell.guest.followers import Followers
 from sandcell.guest.leases import Leases
-from sandcell.guest_socket import GuestAddress, open_socket
+from sandcell.guest_address import GuestAddress
+from sandcell.guest_socket import open_socket
 from sandcell.names import encode_names
 from sandcell_container.engine import Address
 from sandcell_container.errors import ErrorCode, SandcellError

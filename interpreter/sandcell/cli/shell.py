@@ -16,7 +16,7 @@ from sandcell.cli.own_terminal import open_terminal
 from sandcell.cli.place import open_place
 from sandcell.cli.replayed import Replayed
 from sandcell.cli.variables import variables_of
-from sandcell.guest_socket import GuestAddress
+from sandcell.guest_address import GuestAddress
 from sandcell.terminal_link import LOST_HINT, TerminalLink
 from sandcell_container.errors import ErrorCode, SandcellError, error
 

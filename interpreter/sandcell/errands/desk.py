@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sandcell.errands.lobby import Lobby
     from sandcell.errands.place import Place
     from sandcell.errands.stage import HostStage
-    from sandcell.guest_socket import GuestAddress
+    from sandcell.guest_address import GuestAddress
     from sandcell_container.engine import Updated
     from sandcell_kernel.outer import Errand, OuterAction, OuterKernel
     from sandcell_kernel.wire import RequestKey

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from sandcell.errands.tickets import Visit
-    from sandcell.guest_socket import GuestAddress
+    from sandcell.guest_address import GuestAddress
 
 __all__ = ["Lobby"]
 

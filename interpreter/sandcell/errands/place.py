@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sandcell.client.aio.sandbox import AsyncSandbox
 from sandcell.errands.permission import Permission
-from sandcell.guest_socket import GuestAddress
+from sandcell.guest_address import GuestAddress
 
 __all__ = ["Place"]
 

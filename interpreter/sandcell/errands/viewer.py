@@ -15,7 +15,7 @@ from sandcell_container.errors import SandcellError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from sandcell.guest_socket import GuestAddress
+    from sandcell.guest_address import GuestAddress
 
 __all__ = ["Viewer"]
 
