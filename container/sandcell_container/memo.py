@@ -82,6 +82,10 @@ class Memo:
         """Whether an earlier start had one of this id, and this one has not."""
         return (kind, name) in self._ids(kind).lost
 
+    def has_lost(self, kind: Kind) -> bool:
+        """Whether an earlier start had any of that kind which this one has not."""
+        return any(lost == kind for lost, _ in self._ids(kind).lost)
+
     def note_env(self, changes: Mapping[str, str | None]) -> None:
         """Remember changes of the environment of user code, over a stop."""
         self.env |= changes

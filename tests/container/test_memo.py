@@ -34,8 +34,10 @@ def test_what_was_made_is_lost_at_the_next_start(file: int) -> None:
     second = Memo(file)
     assert second.is_lost("context", "a")
     assert not second.is_lost("session", "a")
+    assert (second.has_lost("context"), second.has_lost("session")) == (True, False)
     second.note_made("context", "a")
     assert not second.is_lost("context", "a")
+    assert not second.has_lost("context")
     assert Memo(file).is_lost("context", "a")
 
 

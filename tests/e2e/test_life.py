@@ -78,6 +78,18 @@ def test_files_and_env_survive_a_stop_and_state_does_not(box: Sandbox) -> None:
     assert box.create_context(id="mine").run_code("2").value == 2
 
 
+_FORK_SERVER = "grep -aqs 'fork-serve[r]' /proc/[0-9]*/cmdline"
+
+
+def test_what_ran_code_before_its_stop_prepares_for_more_and_nothing_else_does(box: Sandbox) -> None:
+    assert box.exec(_FORK_SERVER).exit_code != 0
+    box.stop()
+    assert box.exec(_FORK_SERVER).exit_code != 0
+    box.run_code("1")
+    box.stop()
+    assert box.exec(f"until {_FORK_SERVER}; do :; done", timeout=20).exit_code == 0
+
+
 def test_a_restart_is_both(box: Sandbox) -> None:
     box.run_code("x = 1")
     box.restart()

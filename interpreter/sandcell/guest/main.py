@@ -226,7 +226,7 @@ async def _open_code(
 ) -> tuple[Contexts, Executions]:
     """Make what runs code."""
     boot, config, memo, _, masks = given
-    starter = await _make_starter(held, boot, config, spawner)
+    starter = await _make_starter(held, given, spawner)
     contexts = Contexts(
         starter,
         config=config,
@@ -270,9 +270,8 @@ def _make_fronts(desk: Desk, given: Given) -> Fronts:
     return Fronts(rooms, epoch=desk.boot.epoch, version=VERSION, config=given.config)
 
 
-async def _make_starter(
-    held: AsyncExitStack, boot: GuestBoot, config: Config, spawner: Spawner
-) -> KernelStarter:
+async def _make_starter(held: AsyncExitStack, given: Given, spawner: Spawner) -> KernelStarter:
+    boot, config, memo = given.boot, given.config, given.memo
     plain = PlainStarter(
         spawner, python=boot.python, runtime_dir=boot.runtime_dir, timeout=config.kernel_start_timeout
     )
@@ -283,7 +282,8 @@ async def _make_starter(
     starter = await held.enter_async_context(
         ForkStarter(spawner, plan, plain, preload=preload, linger=config.fork_linger)
     )
-    if config.fork_start == "ahead":
+    # What ran code before its stop was most likely started for more of it.
+    if config.fork_start == "ahead" or memo.has_lost("context"):
         starter.start_soon()
     return starter
 
