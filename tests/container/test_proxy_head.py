@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import random
+import re
 
 import pytest
 
 from sandcell_container.errors import ErrorCode
+from sandcell_container.network import normal_host
 from sandcell_container.proxy_head import Refusal, Wish, not_allowed, not_public, read_wish
 
 
@@ -124,3 +127,46 @@ def test_a_refusal_names_the_host_and_how_to_allow_it(refusal: Refusal, named: s
         assert named in words
         assert item in words
     assert f"Content-Length: {len(body)}".encode() in head
+
+
+def test_whatever_comes_is_refused_or_leads_to_the_one_host_that_is_checked() -> None:
+    chance = random.Random(11)
+    heads = (
+        b"GET http://a.org:8080/p?q HTTP/1.1\r\nHost: b.org\r\nConnection: x, keep-alive\r\nX: 1\r\n\r\n",
+        b"POST http://[2001:db8::1]/ HTTP/1.0\r\nTransfer-Encoding: chunked\r\nProxy-X: 1\r\n\r\n",
+        b"CONNECT a.org:443 HTTP/1.1\r\nHost: a.org\r\n\r\n",
+    )
+    pieces = (
+        b"\r\n",
+        b"\n",
+        b"\0",
+        b"@",
+        b"#",
+        b"\\",
+        b" ",
+        b"\t",
+        b"Host: c.org\r\n",
+        b"%2e",
+        b"/",
+        b":",
+        b"..",
+    )
+    accepted = 0
+    for _ in range(5000):
+        head = bytearray(chance.choice(heads))
+        for _ in range(chance.randrange(1, 4)):
+            at = chance.randrange(len(head))
+            head[at : at + chance.randrange(3)] = chance.choice(pieces)
+        try:
+            wish = read_wish(bytes(head))
+        except Refusal:
+            continue
+        accepted += 1
+        assert normal_host(wish.host) == wish.host
+        if wish.head:
+            lines = wish.head.removesuffix(b"\r\n\r\n").split(b"\r\n")
+            (host,) = (line for line in lines if line.lower().startswith(b"host:"))
+            named = host.removeprefix(b"Host: ").decode()
+            assert normal_host(re.sub(r":[0-9]+$", "", named)) == wish.host
+            assert not re.search(rb"[\r\n\0]", b"".join(lines))
+    assert accepted > 100
