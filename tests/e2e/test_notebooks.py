@@ -161,6 +161,7 @@ def test_widgets_follow_the_code_behind_them(environment: dict[str, str], tmp_pa
     assert values["IntProgressModel"] == 20
     assert values["LabelModel"] == "4206 g, give or take 44"
     assert ran.text("progress").endswith("'4206 g, give or take 44'")
+    assert ran.pictures("output")[0].startswith(PNG)
     assert 6000 in [each["state"].get("value") for each in widgets if each["model_name"] == "IntSliderModel"]
 
 
