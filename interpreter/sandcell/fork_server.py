@@ -21,14 +21,15 @@ import msgspec
 from sandcell.forked_child import ForkedChild, ForkFailed
 from sandcell.starter import LastWords
 from sandcell_container.errors import SandcellError
-from sandcell_container.guest.spawn import Start
+from sandcell_container.guest.start import Start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from sandcell.starter import KernelRequest
     from sandcell_container.guest.boot import GuestBoot
-    from sandcell_container.guest.spawn import Job, Spawner
+    from sandcell_container.guest.job import Job
+    from sandcell_container.guest.spawn import Spawner
 
 __all__ = ["ForkServer", "NotImported", "ServerPlan"]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import socket
 
     from sandcell.starter import KernelRequest, LastWords
-    from sandcell_container.guest.spawn import Job
+    from sandcell_container.guest.job import Job
     from sandcell_kernel.channels import Connection
 
 __all__ = ["ForkFailed", "ForkedChild", "Stale"]

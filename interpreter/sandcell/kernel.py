@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sandcell.config import Config
     from sandcell.memory import MemoryLimit
     from sandcell.starter import KernelRequest, KernelStarter, StartedKernel
-    from sandcell_container.guest.spawn import Job, JobExit
+    from sandcell_container.guest.job import Job, JobExit
     from sandcell_kernel.output import RunOutput, StreamName
     from sandcell_kernel.wire import Channel, Message
     from sandcell_kernel.zmtp import BadPeer

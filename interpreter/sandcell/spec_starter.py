@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from sandcell.own_output import OwnOutput
 from sandcell.starter import StartedKernel
 from sandcell_container.errors import ErrorCode, SandcellError, error
-from sandcell_container.guest.spawn import Start
+from sandcell_container.guest.start import Start
 from sandcell_kernel.channels import Connection
 from sandcell_kernel.dialects import Dialect, Plain
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from sandcell.kernelspecs import KernelSpec
     from sandcell.starter import KernelRequest
     from sandcell_container.guest.files import Files
-    from sandcell_container.guest.spawn import Job, Spawner
+    from sandcell_container.guest.job import Job
+    from sandcell_container.guest.spawn import Spawner
 
 __all__ = ["ForeignLanguage", "SpecStarter", "local_connection"]
 

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from sandcell.own_output import OwnOutput
 from sandcell_container.errors import ErrorCode, SandcellError, error
-from sandcell_container.guest.spawn import Job, Start
+from sandcell_container.guest.job import Job
+from sandcell_container.guest.start import Start
 from sandcell_kernel.channels import Connection, new_connection
 from sandcell_kernel.dialects import Dialect, Plain
 
 if TYPE_CHECKING:
-    from sandcell_container.guest.spawn import JobExit, Spawner
+    from sandcell_container.guest.job import JobExit
+    from sandcell_container.guest.spawn import Spawner
 
 __all__ = ["KernelRequest", "KernelStarter", "LastWords", "PlainStarter", "StartedKernel", "Words"]
 

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sandcell_container.errors import ErrorCode, SandcellError
-from sandcell_container.guest.spawn import Job, Start
 from sandcell_container.guest.spawner import Channel, Kept, exit_words
+from sandcell_container.guest.start import Start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.container.conftest import Place
+
+    from sandcell_container.guest.job import Job
 
 pytestmark = pytest.mark.short
 DEADLINE_S = 20

@@ -9,7 +9,7 @@ import pytest
 
 from sandcell_container.errors import ErrorCode, SandcellError
 from sandcell_container.guest.command_line import argv_of, start_command
-from sandcell_container.guest.spawn import Start
+from sandcell_container.guest.start import Start
 
 if TYPE_CHECKING:
     from tests.container.conftest import Place

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sandcell_container.guest.ending import Ending
-from sandcell_container.guest.spawn import JobExit
+from sandcell_container.guest.job import JobExit
 
 if TYPE_CHECKING:
     from sandcell_container.end import End

@@ -13,7 +13,7 @@ import pytest
 from sandcell_container.errors import ErrorCode, SandcellError
 from sandcell_container.guest.file_archive import open_folder, write_folder
 from sandcell_container.guest.files import Condition, Files, ListPlan, SearchPlan
-from sandcell_container.guest.spawn import Start
+from sandcell_container.guest.start import Start
 from sandcell_container.guest.user_worker import UserWorker
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from sandcell_container.guest.files import Files, ListPlan
 from sandcell_container.guest.session import Session, Sessions
 from sandcell_container.guest.session_command import CommandOrder
 from sandcell_container.guest.session_snapshot import Snapshot, take_snapshot
-from sandcell_container.guest.spawn import Start
+from sandcell_container.guest.start import Start
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence

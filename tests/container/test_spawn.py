@@ -14,10 +14,13 @@ import pytest
 from tests.container.conftest import BASE_ENV, MODES, PYTHON, UNPRIVILEGED, Place
 
 from sandcell_container.errors import ErrorCode, SandcellError
-from sandcell_container.guest.spawn import Job, JobExit, Spawner, Start
+from sandcell_container.guest.spawn import Spawner
+from sandcell_container.guest.start import Start
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
+
+    from sandcell_container.guest.job import Job, JobExit
 
 pytestmark = pytest.mark.short
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from sandcell_container.errors import ErrorCode, SandcellError
-from sandcell_container.guest.spawn import Start
+from sandcell_container.guest.start import Start
 from sandcell_container.guest.user_worker import UserWorker
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tests.container.conftest import Place
 
-    from sandcell_container.guest.spawn import Job
+    from sandcell_container.guest.job import Job
 
 pytestmark = pytest.mark.short
 

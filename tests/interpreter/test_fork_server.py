@@ -43,7 +43,8 @@ from sandcell_container.engines.zygote_process import memory_file
 from sandcell_container.errors import ErrorCode, SandcellError
 from sandcell_container.guest import spawner as spawner_file
 from sandcell_container.guest.boot import GuestBoot
-from sandcell_container.guest.spawn import Spawner, Start
+from sandcell_container.guest.spawn import Spawner
+from sandcell_container.guest.start import Start
 from sandcell_runtime.surroundings import process_start
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ import threading
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal
 
-from sandcell_container.guest.spawn import Spawner, Start
+from sandcell_container.guest.spawn import Spawner
+from sandcell_container.guest.start import Start
 from sandcell_container.spec import GuestCommand
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from sandcell_container.errors import SandcellError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sandcell_container.guest.spawn import Job, Spawner
+    from sandcell_container.guest.job import Job
+    from sandcell_container.guest.spawn import Spawner
     from sandcell_container.guest.start import Start
 
 __all__ = ["argv_of", "start_command"]

@@ -12,7 +12,7 @@ from sandcell_container.guest.exec import usage_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sandcell_container.guest.spawn import JobExit
+    from sandcell_container.guest.job import JobExit
 
 __all__ = ["Ending", "OwnCause"]
 

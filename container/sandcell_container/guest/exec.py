@@ -17,16 +17,17 @@ from sandcell_container.guest.command_line import start_command
 from sandcell_container.guest.kept_output import KeptOutput
 from sandcell_container.guest.masks import StreamMask
 from sandcell_container.guest.process_pipes import OutputPipe
-from sandcell_container.guest.spawn import Start
 from sandcell_container.guest.spill import Spill
+from sandcell_container.guest.start import Start
 from sandcell_container.journal import Journal, JournalLimits, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from sandcell_container.end import Truncation
+    from sandcell_container.guest.job import Job, JobExit
     from sandcell_container.guest.masks import Masks
-    from sandcell_container.guest.spawn import Job, JobExit, Spawner
+    from sandcell_container.guest.spawn import Spawner
     from sandcell_container.guest.spill import SpillStore
 
 __all__ = ["Exec", "Input", "start_exec"]

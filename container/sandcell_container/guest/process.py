@@ -24,13 +24,14 @@ from sandcell_container.guest.command_line import argv_of, start_command
 from sandcell_container.guest.ending import Ending
 from sandcell_container.guest.masks import Masks, StreamMasks
 from sandcell_container.guest.process_pipes import InputPipe, OutputPipe
-from sandcell_container.guest.spawn import Start
+from sandcell_container.guest.start import Start
 from sandcell_container.guest.throttle import Throttle
 from sandcell_container.journal import Cursor, Journal, JournalLimits, Kind
 
 if TYPE_CHECKING:
     from sandcell_container.guest.ending import OwnCause
-    from sandcell_container.guest.spawn import Job, JobExit, Scope, Spawner
+    from sandcell_container.guest.job import Job, JobExit, Scope
+    from sandcell_container.guest.spawn import Spawner
 
 __all__ = ["OnFull", "Process", "ProcessPlan", "start_process"]
 

@@ -39,13 +39,14 @@ from sandcell_container.guest.shell_lines import (
     reading_lines,
     report_lines,
 )
-from sandcell_container.guest.spawn import Start
+from sandcell_container.guest.start import Start
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from sandcell_container.guest.job import Job, JobExit
     from sandcell_container.guest.shell_lines import ShellOrder
-    from sandcell_container.guest.spawn import Job, JobExit, Spawner
+    from sandcell_container.guest.spawn import Spawner
 
 __all__ = ["Finish", "Interrupt", "Shell", "first_of", "start_shell"]
 

@@ -21,10 +21,10 @@ from sandcell_container.guest.shell import first_of
 from sandcell_container.guest.shell_lines import INTERRUPTED, ShellOrder, not_run, refusal_of
 
 if TYPE_CHECKING:
+    from sandcell_container.guest.job import JobExit
     from sandcell_container.guest.session_command import SessionCommand, StopCause
     from sandcell_container.guest.session_pipes import SessionPipes
     from sandcell_container.guest.shell import Finish, Shell
-    from sandcell_container.guest.spawn import JobExit
     from sandcell_container.guest.spill import SpillStore
 
 __all__ = ["LifeSettings", "ShellLife", "session_ended"]

@@ -20,7 +20,7 @@ from sandcell_container.guest.ending import Ending
 from sandcell_container.guest.masks import StreamMask
 from sandcell_container.guest.pace import Pace
 from sandcell_container.guest.pty import LARGEST, Pty, PtyEnds, Size, open_pty
-from sandcell_container.guest.spawn import Start
+from sandcell_container.guest.start import Start
 from sandcell_container.guest.turns import Turns
 from sandcell_container.ids import check_id, new_id
 from sandcell_container.journal import Journal, JournalLimits, Kind
@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 
     from sandcell_container.end import CommandEnd, End
     from sandcell_container.errors import SandcellError
+    from sandcell_container.guest.job import Job, JobExit
     from sandcell_container.guest.masks import Masks
-    from sandcell_container.guest.spawn import Job, JobExit, Spawner
+    from sandcell_container.guest.spawn import Spawner
     from sandcell_container.guest.user_worker import UserWorker
     from sandcell_container.journal import Cursor
 

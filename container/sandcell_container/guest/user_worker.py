@@ -26,7 +26,8 @@ from sandcell_container.guest.start import Start
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine
 
-    from sandcell_container.guest.spawn import Job, Spawner
+    from sandcell_container.guest.job import Job
+    from sandcell_container.guest.spawn import Spawner
 
 __all__ = ["Answer", "Errand", "UserWorker", "believe"]
 

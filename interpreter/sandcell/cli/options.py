@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from sandcell.cli import examples
+from sandcell.cli.examples import OWN_FAILURE
 from sandcell.version import VERSION
 
 if TYPE_CHECKING:
@@ -16,185 +18,6 @@ if TYPE_CHECKING:
     _AddParser = Callable[..., argparse.ArgumentParser]
 
 __all__ = ["OWN_FAILURE", "parse"]
-
-OWN_FAILURE = 125
-"""The exit code when the failure is Sandcell's and not that of the code or command; as `docker run` and `env` do."""
-
-_EXIT_CODES = f"""
-exit codes: that of the code or command; 128 and the signal's number when a signal ended it; 124 when its timeout
-passed; {OWN_FAILURE} when Sandcell itself could not do it (`sandcell: CODE: message (hint)` on standard error).
-"""
-
-_RUN = """
-What follows the file, or the code of -c, are its arguments; those that begin with - go behind --.
-
-examples:
-  sandcell run script.py
-  sandcell run script.py data.csv -- --verbose
-  sandcell run -c 'import platform; print(platform.node())'
-  sandcell run -l js -c 'console.log([1, 2].map((n) => n * 2))'; sandcell run script.sh
-  sandcell run analysis.ipynb --out done.ipynb
-  sandcell run analysis.ipynb --out may.ipynb --param month=5 --on-error continue
-  sandcell run --sandbox lab -c 'x = 1'; sandcell run --sandbox lab -c 'print(x)'; sandcell rm lab
-"""
-_DIFF = """
-Cells are told apart by their code; numbers of executions and times are no change.
-
-example:
-  sandcell diff analysis.ipynb done.ipynb
-
-exit codes: 0 when all shows the same, 1 when something changed.
-"""
-_EXEC = """
-One argument is a line for the shell, several are a program and its arguments. Options of exec come before it.
-
-examples:
-  sandcell exec 'ls -l | head -3'
-  sandcell exec ls -l /workspace
-  tar -c . | sandcell exec --stdin --sandbox lab -- tar -x
-  sandcell exec --sandbox lab --session build 'cd app && . env/bin/activate'
-"""
-_SHELL = """
-Without a command it is a shell. A sandbox with a name keeps the terminal when it is left, by ctrl-p and ctrl-q or because this
-program ends: the same --id comes back to it, and sees the last of what it showed meanwhile.
-
-examples:
-  sandcell shell
-  sandcell shell --sandbox lab --id work
-  sandcell shell --sandbox lab htop
-
-exit codes: that of the shell or command, as of exec; 0 when it was left; 128 and the signal's number when this program was ended.
-"""
-_TOP = """
-example:
-  sandcell top --sandbox lab
-
-MEMORY is what a process holds in memory, CPU the processor time that it has used, OWNER the id of the context, command, session,
-process or terminal that it belongs to.
-"""
-_START = """
-The process goes on when this returns; it prints the id of it. One argument is a line for the shell, several are a
-program and its arguments. Options of start come before it. Without a command the sandbox itself is started; a stopped
-one has its files, and any other call would start it, too.
-
-examples:
-  sandcell start --sandbox lab
-  sandcell start --sandbox lab --id web python3 -m http.server 8000
-  sandcell logs --sandbox lab web
-  sandcell kill --sandbox lab web
-"""
-_LOGS = """
-examples:
-  sandcell logs --sandbox lab --tail 20 web
-  sandcell logs --sandbox lab -f web | grep ERROR
-"""
-_FOLLOW = """
-^C leaves the process running.
-
-example:
-  sandcell follow --sandbox lab build && echo built
-"""
-_KILL = """
-Its whole tree gets SIGTERM and after the grace SIGKILL; with --signal, its process group gets that one signal.
-A terminal is hung up, and all that runs on it ends.
-
-examples:
-  sandcell kill --sandbox lab web
-  sandcell kill --sandbox lab -s HUP web
-  sandcell kill --sandbox lab --all
-"""
-_CP = """
-A path in a sandbox is NAME:PATH, or :PATH with --sandbox; below /workspace unless absolute. What is copied to a folder that is
-there goes into it, under its name. A local name with a colon is ./a:b.
-
-examples:
-  sandcell cp data.csv lab:
-  sandcell cp lab:/workspace/plots ./plots
-"""
-_LS = """
-examples:
-  sandcell ls lab:
-  sandcell ls -l -R --glob '*.py' lab:src
-"""
-_CAT = """
-example:
-  sandcell cat lab:/etc/os-release lab:notes.txt
-"""
-_EDIT = """
-The editor is VISUAL or EDITOR, else vi. A file that has changed in the sandbox meanwhile is not written over: what you wrote is
-kept beside, and told where.
-
-example:
-  EDITOR=nano sandcell edit lab:app.py
-"""
-_OPEN = """
-Prints a URL of this machine that leads to what listens on PORT in the sandbox, and opens it in a browser. Whoever has the URL is
-let in. Serves it until ^C, or the end of the sandbox.
-
-example:
-  sandcell open --sandbox lab 8000
-"""
-_PS = """
-examples:
-  sandcell ps --json
-  sandcell ps lab                   # the processes and terminals of the sandbox lab
-"""
-_UPDATE = """
-What is not given stays; files, environment and secrets stay in any case. Some changes take a restart, which ends what runs: from
-or to a network of hosts, from or to "none" or "open", and limits where there is no control group.
-
-examples:
-  sandcell update --network pypi.org,files.pythonhosted.org lab
-  sandcell update --network none --memory 2GiB lab
-"""
-_STOP = """
-Its files, environment and secrets stay; what runs in it ends.
-
-example:
-  sandcell stop lab; sandcell exec --sandbox lab ls
-"""
-_RM = """
-example:
-  sandcell rm lab
-"""
-_SNAPSHOTS = """
-A program makes them: sandbox.snapshot(name); Sandbox.create(name) begins with a copy of one.
-
-examples:
-  sandcell snapshots
-  sandcell snapshots --rm monday
-"""
-_PRUNE = """
-Every command cleans up what it comes across; this one looks at all there is, and tells. What was made of packages for sandboxes
-and is of no use any more is removed.
-
-examples:
-  sandcell prune
-  sandcell prune --unused-for 0
-"""
-_INSTALL = """
-examples:
-  sandcell kernel install --sys-prefix      # for the Jupyter in this environment
-  sandcell kernel install --user            # for every Jupyter of this user
-  sandcell kernel install --language all    # JavaScript, TypeScript, bash and R, too
-  sandcell kernel install --name data --memory 4GiB --package polars
-"""
-_IMAGE = """
-The engines docker and podman make sandboxes from it. It is made of this installation of Sandcell; the daemon's network and
-a package index are needed for that, and not afterwards.
-
-examples:
-  sandcell image build
-  sandcell image build --target full
-  sandcell image build --base python:3.12-slim-bookworm --tag sandcell-lab --packages scikit-learn --apt graphviz
-"""
-_DOCTOR = """
-examples:
-  sandcell doctor
-  sandcell doctor --check local
-
-exit codes: 0 when some engine isolates here, 1 when none does; with --check, 1 when a check fails.
-"""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -249,7 +72,10 @@ def _parser() -> argparse.ArgumentParser:
     _add_image(verbs.add_parser)
     _add_kernel(verbs.add_parser)
     doctor = _add_verb(
-        verbs.add_parser, "doctor", "tell which engines work here, why others do not, and what to do", _DOCTOR
+        verbs.add_parser,
+        "doctor",
+        "tell which engines work here, why others do not, and what to do",
+        examples.DOCTOR,
     )
     doctor.add_argument(
         "--check", metavar="ENGINE", help="try all that it has to do, and what must not be possible"
@@ -263,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_run(add: _AddParser) -> None:
-    run = _add_verb(add, "run", "run Python code or a notebook", _RUN + _EXIT_CODES)
+    run = _add_verb(add, "run", "run Python code or a notebook", examples.RUN + examples.EXIT_CODES)
     run.add_argument(
         "args",
         nargs="*",
@@ -296,14 +122,14 @@ def _add_run(add: _AddParser) -> None:
 
 
 def _add_diff(add: _AddParser) -> None:
-    diff = _add_verb(add, "diff", "tell what changed in the outputs of a notebook", _DIFF)
+    diff = _add_verb(add, "diff", "tell what changed in the outputs of a notebook", examples.DIFF)
     diff.add_argument("before", type=Path, metavar="A.ipynb")
     diff.add_argument("after", type=Path, metavar="B.ipynb")
     diff.add_argument("--json", action="store_true", help="print the changes as JSON")
 
 
 def _add_exec(add: _AddParser) -> None:
-    command = _add_verb(add, "exec", "run a command", _EXEC + _EXIT_CODES)
+    command = _add_verb(add, "exec", "run a command", examples.EXEC + examples.EXIT_CODES)
     _add_words(command)
     command.add_argument("--stdin", action="store_true", help="give it this standard input")
     _add_env(command)
@@ -314,7 +140,7 @@ def _add_exec(add: _AddParser) -> None:
 
 
 def _add_start(add: _AddParser) -> None:
-    start = _add_verb(add, "start", "start a process that goes on", _START)
+    start = _add_verb(add, "start", "start a process that goes on", examples.START)
     _add_words(start)
     start.add_argument("--id", metavar="ID", help="its name; the same one and command is the same process")
     _add_env(start)
@@ -323,16 +149,18 @@ def _add_start(add: _AddParser) -> None:
 
 
 def _add_jobs(add: _AddParser) -> None:
-    logs = _add_verb(add, "logs", "show what a process has written", _LOGS)
+    logs = _add_verb(add, "logs", "show what a process has written", examples.LOGS)
     logs.add_argument("--follow", "-f", action="store_true", help="and what it writes, until its end")
-    follow = _add_verb(add, "follow", "show what a process writes until its end", _FOLLOW + _EXIT_CODES)
+    follow = _add_verb(
+        add, "follow", "show what a process writes until its end", examples.FOLLOW + examples.EXIT_CODES
+    )
     for verb in (logs, follow):
         verb.add_argument("id", metavar="ID", help="its id: sandcell ps SANDBOX lists them")
         verb.add_argument("--tail", type=_count, metavar="N", help="of what is there, the last N lines")
         verb.add_argument("--stream", choices=("stdout", "stderr"), help="of only this one")
         verb.add_argument("--timestamps", "-t", action="store_true", help="the time in front of each line")
         _add_known(verb)
-    kill = _add_verb(add, "kill", "end processes and terminals", _KILL)
+    kill = _add_verb(add, "kill", "end processes and terminals", examples.KILL)
     kill.add_argument("ids", nargs="*", metavar="ID")
     kill.add_argument("--all", action="store_true", help="all processes that run in the sandbox")
     kill.add_argument("--signal", "-s", metavar="SIGNAL", help="send this, by name or number, and no other")
@@ -343,14 +171,14 @@ def _add_jobs(add: _AddParser) -> None:
 
 
 def _add_files(add: _AddParser) -> None:
-    copy = _add_verb(add, "cp", "copy files and folders between this machine and a sandbox", _CP)
+    copy = _add_verb(add, "cp", "copy files and folders between this machine and a sandbox", examples.CP)
     copy.add_argument("source", metavar="FROM")
     copy.add_argument("target", metavar="TO")
     copy.add_argument(
         "-r", "-R", "--recursive", action="store_true", help="as cp has it: folders are whole anyway"
     )
     _add_known(copy)
-    listing = _add_verb(add, "ls", "list what is in a folder of a sandbox", _LS)
+    listing = _add_verb(add, "ls", "list what is in a folder of a sandbox", examples.LS)
     listing.add_argument("path", nargs="?", default=".", metavar="PATH")
     listing.add_argument("--all", "-a", action="store_true", help="also names that begin with a dot")
     listing.add_argument("--long", "-l", action="store_true", help="mode, owner, size and age in front")
@@ -361,10 +189,10 @@ def _add_files(add: _AddParser) -> None:
     listing.add_argument("--sort", choices=("name", "size", "mtime"), help="default name")
     listing.add_argument("--json", action="store_true", help="print them as JSON")
     _add_known(listing)
-    show = _add_verb(add, "cat", "write files of a sandbox to standard output", _CAT)
+    show = _add_verb(add, "cat", "write files of a sandbox to standard output", examples.CAT)
     show.add_argument("paths", nargs="+", metavar="PATH")
     _add_known(show)
-    edit = _add_verb(add, "edit", "edit a file of a sandbox with this machine's editor", _EDIT)
+    edit = _add_verb(add, "edit", "edit a file of a sandbox with this machine's editor", examples.EDIT)
     edit.add_argument("path", metavar="PATH")
     _add_known(edit)
 
@@ -406,7 +234,7 @@ def _add_known(verb: argparse.ArgumentParser) -> None:
 
 
 def _add_shell(add: _AddParser) -> None:
-    shell = _add_verb(add, "shell", "a terminal in a sandbox", _SHELL)
+    shell = _add_verb(add, "shell", "a terminal in a sandbox", examples.SHELL)
     _add_words(shell)
     shell.add_argument("--id", metavar="ID", help="the terminal of this id, made if there is none")
     _add_env(shell)
@@ -441,13 +269,13 @@ def _add_where(verb: argparse.ArgumentParser) -> None:
 
 
 def _add_sandboxes(add: _AddParser) -> None:
-    listing = _add_verb(add, "ps", "list the sandboxes of this machine, or what runs in one", _PS)
+    listing = _add_verb(add, "ps", "list the sandboxes of this machine, or what runs in one", examples.PS)
     listing.add_argument("sandbox", nargs="?", metavar="SANDBOX", help="a name or an id")
     listing.add_argument("--json", action="store_true", help="print them as JSON")
-    top = _add_verb(add, "top", "list the processes in a sandbox", _TOP)
+    top = _add_verb(add, "top", "list the processes in a sandbox", examples.TOP)
     _add_known(top)
     top.add_argument("--json", action="store_true", help="print them as JSON")
-    port = _add_verb(add, "open", "show a port of a sandbox in the browser", _OPEN)
+    port = _add_verb(add, "open", "show a port of a sandbox in the browser", examples.OPEN)
     _add_known(port)
     port.add_argument(
         "port", type=int, metavar="PORT", help="what listens in the sandbox, from 1024 to 65535"
@@ -456,7 +284,7 @@ def _add_sandboxes(add: _AddParser) -> None:
     port.add_argument(
         "--rotate", action="store_true", help="with another token; the old URL is worth nothing"
     )
-    update = _add_verb(add, "update", "change what a sandbox may reach and use", _UPDATE)
+    update = _add_verb(add, "update", "change what a sandbox may reach and use", examples.UPDATE)
     update.add_argument("name", metavar="NAME", help="a name or an id")
     _add_network(update)
     for name in ("memory", "disk"):
@@ -466,15 +294,15 @@ def _add_sandboxes(add: _AddParser) -> None:
     update.add_argument(
         "--idle-timeout", type=_seconds, metavar="SECONDS", help="until it is stopped or removed"
     )
-    for verb, summary, examples in (
-        ("stop", "end what runs in sandboxes, and keep their files", _STOP),
-        ("rm", "end sandboxes and everything in them", _RM),
+    for verb, summary, said in (
+        ("stop", "end what runs in sandboxes, and keep their files", examples.STOP),
+        ("rm", "end sandboxes and everything in them", examples.RM),
     ):
-        each = _add_verb(add, verb, summary, examples)
+        each = _add_verb(add, verb, summary, said)
         each.add_argument("names", nargs="+", metavar="NAME", help="a name or an id")
-    snapshots = _add_verb(add, "snapshots", "list the snapshots of sandboxes", _SNAPSHOTS)
+    snapshots = _add_verb(add, "snapshots", "list the snapshots of sandboxes", examples.SNAPSHOTS)
     snapshots.add_argument("--rm", metavar="NAME", action="append", default=[], help="remove one instead")
-    prune = _add_verb(add, "prune", "clean up after programs that crashed", _PRUNE)
+    prune = _add_verb(add, "prune", "clean up after programs that crashed", examples.PRUNE)
     prune.add_argument(
         "--unused-for",
         type=float,
@@ -486,7 +314,7 @@ def _add_sandboxes(add: _AddParser) -> None:
 def _add_image(add: _AddParser) -> None:
     image = _add_verb(add, "image", "the image of the engines docker and podman", "")
     inner = image.add_subparsers(dest="image_verb", required=True, metavar="COMMAND")
-    build = _add_verb(inner.add_parser, "build", "build the runtime image", _IMAGE)
+    build = _add_verb(inner.add_parser, "build", "build the runtime image", examples.IMAGE)
     build.add_argument(
         "--target",
         choices=("slim", "full"),
@@ -513,7 +341,9 @@ def _add_image(add: _AddParser) -> None:
 def _add_kernel(add: _AddParser) -> None:
     kernel = _add_verb(add, "kernel", "the Jupyter kernel", "")
     inner = kernel.add_subparsers(dest="kernel_verb", required=True, metavar="COMMAND")
-    install = _add_verb(inner.add_parser, "install", "tell Jupyter of the kernel sandcell-python", _INSTALL)
+    install = _add_verb(
+        inner.add_parser, "install", "tell Jupyter of the kernel sandcell-python", examples.INSTALL
+    )
     where = install.add_mutually_exclusive_group()
     where.add_argument("--sys-prefix", action="store_true", help="into this environment (default in one)")
     where.add_argument("--user", action="store_true", help="for this user (default elsewhere)")
@@ -564,12 +394,12 @@ def _add_kernel_options(group: argparse._ArgumentGroup) -> None:  # pyright: ign
     group.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="may be repeated")
 
 
-def _add_verb(add: _AddParser, name: str, summary: str, examples: str) -> argparse.ArgumentParser:
+def _add_verb(add: _AddParser, name: str, summary: str, epilog: str) -> argparse.ArgumentParser:
     return add(
         name,
         help=summary,
         description=summary[0].upper() + summary[1:] + ".",
-        epilog=examples,
+        epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
