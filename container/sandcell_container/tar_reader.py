@@ -36,6 +36,9 @@ _FILES = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
 _MORE = (b"x", b"X", b"g", b"L", b"K")
 
 
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+
+
 class InvalidArchive(ValueError):
     """It is no tar archive, or holds what is not made from one."""
 
@@ -73,7 +76,7 @@ class TarReader:
 
     def close(self) -> None:
         if not self._is_over:
-            raise InvalidArchive("the archive ends before its end")
+            raise InvalidArchive(_compression(self._held) or "the archive ends before its end")
 
     def _take(self, piece: memoryview) -> None:
         self._left -= len(piece)
@@ -93,7 +96,7 @@ class TarReader:
         try:
             info = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
         except (tarfile.TarError, ValueError, OverflowError) as problem:
-            raise InvalidArchive(f"it is no tar archive: {problem}") from None
+            raise InvalidArchive(_compression(block) or f"it is no tar archive: {problem}") from None
         if info.type in _MORE:
             self._begin_records(info)
             return
@@ -182,6 +185,12 @@ def _parse_records(data: bytes) -> dict[str, bytes]:
         found[key.decode("utf-8", "replace")] = value
         at += size
     return found
+
+
+def _compression(begin: bytes | bytearray) -> str:
+    """Return what is wrong with an archive that begins so, where that is compressed."""
+    found = (name for magic, name in _COMPRESSED.items() if begin.startswith(magic))
+    return next((f"it is compressed with {name}: unpack that first" for name in found), "")
 
 
 def _number(digits: bytes) -> int:

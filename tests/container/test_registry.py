@@ -310,3 +310,17 @@ def test_a_grave_whose_processes_do_not_end_is_left_for_the_next_time(
     stuck.clear()
     assert registry.entries() == []
     assert len(list(made.entry.folder.parent.iterdir())) == 1
+
+
+def test_what_a_guest_said_last_is_known_after_its_sandbox_is_gone(registry: Registry) -> None:
+    made = registry.claim(spec("a"), engine="local")
+    made.publish([])
+    (made.entry.folder / "log").write_text("first\n" * 10_000 + "no module named none\n")
+    assert registry.last_words("sbx_a").endswith("no module named none\n")
+    made.close()
+    registry.reap()
+    assert not made.entry.folder.exists()
+    assert registry.last_words("sbx_a").endswith("first\nno module named none\n")
+    assert len(registry.last_words("sbx_a")) <= 4096
+    for unknown in ("sbx_b", "../a", ".", ""):
+        assert registry.last_words(unknown) == ""

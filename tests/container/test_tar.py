@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
+import lzma
 import os
 import stat
 import tarfile
@@ -150,6 +153,18 @@ def test_nothing_is_written_through_a_symlink(tmp_path: Path) -> None:
     unpack([member("file", data=b"x") + END], tmp_path / "again")
     assert os.listdir(outside) == []
     assert not (tmp_path / "again" / "file").is_symlink()
+
+
+@pytest.mark.parametrize("length", [10, 10_000])
+def test_one_that_is_compressed_is_called_so(tmp_path: Path, length: int) -> None:
+    squeezed = {
+        "gzip": gzip.compress(os.urandom(length)),
+        "bzip2": bz2.compress(os.urandom(length)),
+        "xz": lzma.compress(os.urandom(length)),
+    }
+    for name, data in squeezed.items():
+        with pytest.raises(InvalidArchive, match=f"compressed with {name}"):
+            unpack([data], tmp_path / name)
 
 
 def test_a_header_has_a_bound(tmp_path: Path) -> None:

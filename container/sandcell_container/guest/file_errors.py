@@ -42,7 +42,7 @@ _HINTS: dict[int, str] = {
 _REFUSED = {
     ErrorCode.MATCH_COUNT: "give more of the text around it, so that it is there exactly once",
     ErrorCode.CHANGED_SINCE: "read it again, and repeat the change on what is there now",
-    ErrorCode.INVALID_ARGUMENT: "",
+    ErrorCode.INVALID_ARGUMENT: "docs/files.md says what is taken",
     ErrorCode.QUOTA_EXCEEDED: "",
 }
 
