@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sandcell.api import EXEC_TYPE, STDIN_AFTER, before_stdin
 from sandcell.client.host import the_host
+from sandcell.job_bodies import EXEC_TYPE, STDIN_AFTER, before_stdin
 from sandcell_container.frames import FrameDecoder, Kind
 
 if TYPE_CHECKING:

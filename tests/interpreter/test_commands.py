@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from sandcell.api import ExecRequest
 from sandcell.config import Config
 from sandcell.guest import command_records as records
 from sandcell.guest import commands as room
 from sandcell.guest.commands import Commands
+from sandcell.job_bodies import ExecRequest
 from sandcell_container.end import Truncation
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.frames import Kind

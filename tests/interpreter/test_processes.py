@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.interpreter.house import a_spawner
 
-from sandcell.api import CreateProcess
 from sandcell.config import Config
 from sandcell.guest import processes as room
 from sandcell.guest.processes import Launch, Processes
+from sandcell.job_bodies import CreateProcess
 from sandcell_container.end import KillReport
 from sandcell_container.errors import ErrorCode, SandcellError
 from sandcell_container.frames import Kind

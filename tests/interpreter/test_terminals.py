@@ -15,7 +15,7 @@ from tornado.httpserver import HTTPServer
 from tornado.web import Application
 from tornado.websocket import WebSocketClosedError
 
-from sandcell.api import CreateTerminal, OsProcess, ResizeTerminal, TerminalInfo
+from sandcell.api import OsProcess
 from sandcell.client.aio.transport import AsyncTransport
 from sandcell.client.protocol import Request, path_of
 from sandcell.config import Config
@@ -25,6 +25,7 @@ from sandcell.guest.followers import Followers
 from sandcell.guest.leases import Leases
 from sandcell.guest_address import GuestAddress
 from sandcell.guest_socket import open_socket
+from sandcell.job_bodies import CreateTerminal, ResizeTerminal, TerminalInfo
 from sandcell.names import encode_names
 from sandcell_container.engine import Address
 from sandcell_container.errors import ErrorCode, SandcellError

@@ -8,12 +8,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandcell.api import ExecRequest
 from sandcell.cli.output import write_stdout
 from sandcell.cli.progress import Progress
 from sandcell.client.blocking.commands import run_command
 from sandcell.client.blocking.transport import Transport
 from sandcell.client.host import guest_command
+from sandcell.job_bodies import ExecRequest
 from sandcell_container.conformance import CHECKS, Ran, Subject, run_checks
 from sandcell_container.engines.detect import EngineSettings, open_engine
 

@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Generator, Iterable
 
-    from sandcell.api import ProcessInfo, TerminalInfo
     from sandcell.client.blocking.pages import EntryPage
     from sandcell.client.blocking.sandbox import Sandbox
     from sandcell.client.blocking.terminal import Terminal
     from sandcell.client.blocking.transport import Transport
     from sandcell.config import Config
+    from sandcell.job_bodies import ProcessInfo, TerminalInfo
     from sandcell_container.frames import Entry
 
 __all__ = ["Stamps", "end_processes", "follow_process", "list_processes", "show_logs", "start_process"]

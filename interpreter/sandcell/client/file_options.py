@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, cast
 
-from sandcell.api import CopyFile, InsertText, ListFiles, ReplaceText, SearchFiles, TextEdit
 from sandcell.client.checks import (
     check_bytes_as_text,
     check_count,
@@ -16,6 +15,7 @@ from sandcell.client.checks import (
     wrong,
 )
 from sandcell.client.protocol import Request, path_of
+from sandcell.file_bodies import CopyFile, InsertText, ListFiles, ReplaceText, SearchFiles, TextEdit
 from sandcell.names import encode_names
 from sandcell_container.errors import ErrorCode, error
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
 from msgspec import UNSET, UnsetType
 
-from sandcell.api import CreateContext, CreateExecution, ExecRequest
+from sandcell.api import CreateContext, CreateExecution
 from sandcell.client.checks import (
     check_bytes_as_text,
     check_callbacks,
@@ -22,6 +22,7 @@ from sandcell.client.checks import (
 )
 from sandcell.client.container_options import container_fields
 from sandcell.events import Event
+from sandcell.job_bodies import ExecRequest
 from sandcell.results import ExecutionError, Result
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.guest.user_env import check_sizes

@@ -9,10 +9,10 @@ from typing import Any, Literal, TypedDict, TypeVar, cast
 
 from msgspec import UnsetType
 
-from sandcell.api import CreateProcess, ProcessStatus
 from sandcell.client.checks import check_callbacks, check_path, check_text, check_timeout, env_of, wrong
 from sandcell.client.options import check_command, given_id
 from sandcell.events import Stderr, Stdout
+from sandcell.job_bodies import CreateProcess, ProcessStatus
 from sandcell_container.end import End
 from sandcell_container.spec import parse_size
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from msgspec import UnsetType
 
-from sandcell.api import CreateSession, SessionExec
 from sandcell.client.checks import (
     check_bytes_as_text,
     check_data,
@@ -16,6 +15,7 @@ from sandcell.client.checks import (
     wrong,
 )
 from sandcell.client.options import given_id
+from sandcell.job_bodies import CreateSession, SessionExec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

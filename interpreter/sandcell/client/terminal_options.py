@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sandcell.api import CreateTerminal
 from sandcell.client.checks import check_bytes_as_text, check_count, env_of
 from sandcell.client.options import check_command, given_id
+from sandcell.job_bodies import CreateTerminal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
-from sandcell.api import CreateProcess, ExecRequest
 from sandcell.guest.cell_questions import asking
 from sandcell.guest.stage import Outcome, Stopped, show_journal
+from sandcell.job_bodies import CreateProcess, ExecRequest
 from sandcell_container.guest.session_command import CommandOrder
 from sandcell_kernel.answers import Problem
 from sandcell_kernel.cells import ExecCell, LineCell, ProcessCell, ShellCell

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager
 
-    from sandcell.api import ExecRequest
     from sandcell.config import Config
+    from sandcell.job_bodies import ExecRequest
     from sandcell_container.guest.boot import GuestBoot
     from sandcell_container.guest.exec import Exec
     from sandcell_container.guest.spawn import Spawner

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from tornado.web import stream_request_body
 
-from sandcell.api import EXEC_TYPE, STDIN_AFTER, ExecRequest
 from sandcell.guest.connections import Phase, stream_of
 from sandcell.guest.detached import Detached
 from sandcell.guest.request import ApiHandler
 from sandcell.guest.stream import send_journal
+from sandcell.job_bodies import EXEC_TYPE, STDIN_AFTER, ExecRequest
 from sandcell_container.errors import ErrorCode, error
 from sandcell_container.guest.stdin_pipe import StdinPipe
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tornado.iostream import StreamClosedError
 
-from sandcell.api import CopyFile, FilePath, InsertText, ListFiles, ReplaceText, SearchFiles
+from sandcell.file_bodies import CopyFile, FilePath, InsertText, ListFiles, ReplaceText, SearchFiles
 from sandcell.guest.connections import stream_of
 from sandcell.guest.files import path_in_query, placed
 from sandcell.guest.request import ApiHandler

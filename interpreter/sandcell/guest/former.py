@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sandcell.api import ContextInfo, ProcessInfo, SessionInfo, TerminalInfo
+from sandcell.api import ContextInfo
+from sandcell.job_bodies import ProcessInfo, SessionInfo, TerminalInfo
 from sandcell_container.errors import ErrorCode, SandcellError, error
 
 if TYPE_CHECKING:

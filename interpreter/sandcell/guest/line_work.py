@@ -6,7 +6,6 @@ import math
 import time
 from typing import TYPE_CHECKING
 
-from sandcell.api import CreateTerminal
 from sandcell.guest.cell_work import show_process
 from sandcell.guest.follow_work import follow_activity, pull_history
 from sandcell.guest.measure import measure
@@ -15,6 +14,7 @@ from sandcell.guest.sandbox import describe
 from sandcell.guest.stage import Outcome
 from sandcell.guest.terminals import plan_of
 from sandcell.guest.waits import within
+from sandcell.job_bodies import CreateTerminal
 from sandcell.ports.rules import port_in
 from sandcell_container.errors import ErrorCode, error
 from sandcell_container.frames import Kind

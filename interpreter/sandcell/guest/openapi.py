@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from sandcell import api, git_bodies
+from sandcell import api, file_bodies, git_bodies, job_bodies
 from sandcell.guest.request import ApiHandler
 from sandcell.version import VERSION
 from sandcell_container.end import End
@@ -125,19 +125,23 @@ OPERATIONS: tuple[Operation, ...] = (
         "/v1/exec",
         "Run a command: its output and its end.",
         JOURNAL,
-        api.ExecRequest,
-        raw_body=api.EXEC_TYPE,
+        job_bodies.ExecRequest,
+        raw_body=job_bodies.EXEC_TYPE,
     ),
-    Operation("get", "/v1/processes", "The processes.", list[api.ProcessInfo], query=("session", "status")),
-    Operation("post", "/v1/processes", "Start a process.", api.ProcessInfo, api.CreateProcess, 201),
+    Operation(
+        "get", "/v1/processes", "The processes.", list[job_bodies.ProcessInfo], query=("session", "status")
+    ),
+    Operation(
+        "post", "/v1/processes", "Start a process.", job_bodies.ProcessInfo, job_bodies.CreateProcess, 201
+    ),
     Operation(
         "delete",
         "/v1/processes",
         "End all that run; with `status=ended` forget those that have ended.",
-        OneOf((api.KillReport, api.Removed)),
+        OneOf((api.KillReport, job_bodies.Removed)),
         query=("status",),
     ),
-    Operation("get", "/v1/processes/{id}", "One process.", api.ProcessInfo),
+    Operation("get", "/v1/processes/{id}", "One process.", job_bodies.ProcessInfo),
     Operation("delete", "/v1/processes/{id}", "End a process and forget it.", api.KillReport),
     Operation(
         "get",
@@ -150,15 +154,19 @@ OPERATIONS: tuple[Operation, ...] = (
         "get",
         "/v1/processes/{id}/wait",
         "Wait until it ends, says a text, or answers on a port.",
-        OneOf((End, api.FoundText, api.PortAnswer)),
+        OneOf((End, job_bodies.FoundText, job_bodies.PortAnswer)),
         query=("for", "timeout", "text", "port", "http"),
     ),
     Operation("post", "/v1/processes/{id}/stdin", "Write to it.", None, BYTES, query=("timeout", "close")),
-    Operation("post", "/v1/processes/{id}/signal", "Send a signal.", api.ProcessInfo, api.SendSignal),
-    Operation("post", "/v1/processes/{id}/kill", "End its tree.", api.KillReport, api.KillProcess),
-    Operation("get", "/v1/terminals", "The terminals.", list[api.TerminalInfo]),
-    Operation("post", "/v1/terminals", "Open a terminal.", api.TerminalInfo, api.CreateTerminal, 201),
-    Operation("get", "/v1/terminals/{id}", "One terminal.", api.TerminalInfo),
+    Operation(
+        "post", "/v1/processes/{id}/signal", "Send a signal.", job_bodies.ProcessInfo, job_bodies.SendSignal
+    ),
+    Operation("post", "/v1/processes/{id}/kill", "End its tree.", api.KillReport, job_bodies.KillProcess),
+    Operation("get", "/v1/terminals", "The terminals.", list[job_bodies.TerminalInfo]),
+    Operation(
+        "post", "/v1/terminals", "Open a terminal.", job_bodies.TerminalInfo, job_bodies.CreateTerminal, 201
+    ),
+    Operation("get", "/v1/terminals/{id}", "One terminal.", job_bodies.TerminalInfo),
     Operation("delete", "/v1/terminals/{id}", "End a terminal and all that runs on it.", End),
     Operation(
         "get",
@@ -167,8 +175,14 @@ OPERATIONS: tuple[Operation, ...] = (
         JOURNAL,
         query=("cursor", "follow", "wait"),
     ),
-    Operation("post", "/v1/terminals/{id}/input", "Type these bytes.", api.TerminalInfo, BYTES),
-    Operation("post", "/v1/terminals/{id}/resize", "Change its size.", api.TerminalInfo, api.ResizeTerminal),
+    Operation("post", "/v1/terminals/{id}/input", "Type these bytes.", job_bodies.TerminalInfo, BYTES),
+    Operation(
+        "post",
+        "/v1/terminals/{id}/resize",
+        "Change its size.",
+        job_bodies.TerminalInfo,
+        job_bodies.ResizeTerminal,
+    ),
     Operation(
         "get",
         "/v1/terminals/{id}/wait",
@@ -176,27 +190,35 @@ OPERATIONS: tuple[Operation, ...] = (
         End,
         query=("timeout",),
     ),
-    Operation("get", "/v1/sessions", "The sessions, also those that have ended.", list[api.SessionInfo]),
-    Operation("post", "/v1/sessions", "Make a session.", api.SessionInfo, api.CreateSession, 201),
-    Operation("get", "/v1/sessions/{id}", "One session: what runs, what waits, its folder.", api.SessionInfo),
+    Operation(
+        "get", "/v1/sessions", "The sessions, also those that have ended.", list[job_bodies.SessionInfo]
+    ),
+    Operation(
+        "post", "/v1/sessions", "Make a session.", job_bodies.SessionInfo, job_bodies.CreateSession, 201
+    ),
+    Operation(
+        "get", "/v1/sessions/{id}", "One session: what runs, what waits, its folder.", job_bodies.SessionInfo
+    ),
     Operation("delete", "/v1/sessions/{id}", "End a session and its processes.", query=("keep_processes",)),
     Operation(
         "post",
         "/v1/sessions/{id}/exec",
         "Run a command in its turn: its output and its end.",
         JOURNAL,
-        api.SessionExec,
+        job_bodies.SessionExec,
     ),
     Operation(
         "post",
         "/v1/sessions/{id}/processes",
         "Start a process from the state of a session.",
-        api.ProcessInfo,
-        api.CreateProcess,
+        job_bodies.ProcessInfo,
+        job_bodies.CreateProcess,
         201,
     ),
-    Operation("post", "/v1/sessions/{id}/restart", "Start its shell anew.", api.SessionInfo),
-    Operation("post", "/v1/sessions/{id}/interrupt", "Interrupt the command that runs.", api.SessionInfo),
+    Operation("post", "/v1/sessions/{id}/restart", "Start its shell anew.", job_bodies.SessionInfo),
+    Operation(
+        "post", "/v1/sessions/{id}/interrupt", "Interrupt the command that runs.", job_bodies.SessionInfo
+    ),
     Operation(
         "post",
         "/v1/git/{id}",
@@ -230,13 +252,13 @@ OPERATIONS: tuple[Operation, ...] = (
         Operation(method, "/v1/ports/{id}/proxy/{name}", "Ask what listens on the port.", BYTES)
         for method in ("get", "head", "post", "put", "patch", "delete")
     ),
-    Operation("get", "/v1/env", "What user code starts with.", api.EnvInfo),
+    Operation("get", "/v1/env", "What user code starts with.", job_bodies.EnvInfo),
     Operation(
         "patch",
         "/v1/env",
         "Change variables for all, or of one session.",
-        OneOf((api.EnvInfo, api.SessionInfo)),
-        api.ChangeEnv,
+        OneOf((job_bodies.EnvInfo, job_bodies.SessionInfo)),
+        job_bodies.ChangeEnv,
         query=("session",),
     ),
     Operation("get", "/v1/files", "The bytes of a file.", BYTES, query=("path", "session", "lines")),
@@ -262,20 +284,46 @@ OPERATIONS: tuple[Operation, ...] = (
         201,
         query=("path", "mode", "session"),
     ),
-    Operation("post", "/v1/files/list", "What is in a folder.", FilePage, api.ListFiles, query=_SESSION),
-    Operation("post", "/v1/files/stat", "What is known of a file.", FileInfo, api.FilePath, query=_SESSION),
-    Operation("post", "/v1/files/mkdir", "Make a folder.", FileInfo, api.FilePath, 201, query=_SESSION),
-    Operation("post", "/v1/files/rename", "Give another name.", FileInfo, api.CopyFile, query=_SESSION),
     Operation(
-        "post", "/v1/files/copy", "Copy a file or a folder.", FileInfo, api.CopyFile, 201, query=_SESSION
+        "post", "/v1/files/list", "What is in a folder.", FilePage, file_bodies.ListFiles, query=_SESSION
     ),
     Operation(
-        "post", "/v1/files/replace", "Replace texts in a file.", FileInfo, api.ReplaceText, query=_SESSION
+        "post", "/v1/files/stat", "What is known of a file.", FileInfo, file_bodies.FilePath, query=_SESSION
     ),
     Operation(
-        "post", "/v1/files/insert", "Insert lines into a file.", FileInfo, api.InsertText, query=_SESSION
+        "post", "/v1/files/mkdir", "Make a folder.", FileInfo, file_bodies.FilePath, 201, query=_SESSION
     ),
-    Operation("post", "/v1/files/search", "Search in files.", SearchResult, api.SearchFiles, query=_SESSION),
+    Operation(
+        "post", "/v1/files/rename", "Give another name.", FileInfo, file_bodies.CopyFile, query=_SESSION
+    ),
+    Operation(
+        "post",
+        "/v1/files/copy",
+        "Copy a file or a folder.",
+        FileInfo,
+        file_bodies.CopyFile,
+        201,
+        query=_SESSION,
+    ),
+    Operation(
+        "post",
+        "/v1/files/replace",
+        "Replace texts in a file.",
+        FileInfo,
+        file_bodies.ReplaceText,
+        query=_SESSION,
+    ),
+    Operation(
+        "post",
+        "/v1/files/insert",
+        "Insert lines into a file.",
+        FileInfo,
+        file_bodies.InsertText,
+        query=_SESSION,
+    ),
+    Operation(
+        "post", "/v1/files/search", "Search in files.", SearchResult, file_bodies.SearchFiles, query=_SESSION
+    ),
     Operation(
         "get",
         "/v1/files/watch",

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, cast
 
 from msgspec import structs
 
-from sandcell.api import CreateProcess, KillProcess, ProcessStatus, Removed, SendSignal
 from sandcell.guest.births import id_of
 from sandcell.guest.pages import PageQuery, read_page
 from sandcell.guest.request import ApiHandler
 from sandcell.guest.stream import join_entries, journal_headers, send_journal
 from sandcell.guest.waits import find_port, find_text, within
+from sandcell.job_bodies import CreateProcess, KillProcess, ProcessStatus, Removed, SendSignal
 from sandcell_container.errors import ErrorCode, error
 from sandcell_container.frames import Cursor, Kind
 from sandcell_container.signals import signal_number
@@ -20,7 +20,7 @@ from sandcell_container.signals import signal_number
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from sandcell.api import FoundText, PortAnswer, ProcessInfo
+    from sandcell.job_bodies import FoundText, PortAnswer, ProcessInfo
     from sandcell_container.guest.process import Process
 
 __all__ = [

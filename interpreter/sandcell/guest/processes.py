@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sandcell.activity import SDK, Deed
-from sandcell.api import CreateProcess, ProcessInfo, ProcessStatus
 from sandcell.environment import merge_env
+from sandcell.job_bodies import CreateProcess, ProcessInfo, ProcessStatus
 from sandcell.memory import check_memory, judge_end, limit_of, warnings_of
 from sandcell_container.end import End, KillReport
 from sandcell_container.errors import ErrorCode, error

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from tornado.iostream import StreamClosedError
 
-from sandcell.api import ExecRequest
 from sandcell.guest.stream import HEAD_AFTER_S, JOURNAL_TYPE
+from sandcell.job_bodies import ExecRequest
 from sandcell_container.errors import SandcellError
 from sandcell_container.frames import encode_head
 

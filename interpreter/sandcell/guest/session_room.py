@@ -7,10 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sandcell.activity import SDK, Deed
-from sandcell.api import SessionCommandInfo, SessionInfo
 from sandcell.environment import check_env, merge_env
 from sandcell.guest.command_records import CommandRecords, max_output_of, timeout_of
 from sandcell.guest.processes import Launch
+from sandcell.job_bodies import SessionCommandInfo, SessionInfo
 from sandcell_container.errors import ErrorCode, error
 from sandcell_container.guest.session_command import CommandOrder
 from sandcell_container.guest.session_snapshot import take_snapshot
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager
 
-    from sandcell.api import ChangeEnv, CreateProcess, CreateSession, SessionExec
     from sandcell.config import Config
     from sandcell.guest.processes import Processes
+    from sandcell.job_bodies import ChangeEnv, CreateProcess, CreateSession, SessionExec
     from sandcell_container.guest.boot import GuestBoot
     from sandcell_container.guest.files import Files
     from sandcell_container.guest.process import Process

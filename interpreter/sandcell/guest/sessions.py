@@ -6,10 +6,10 @@ from functools import partial
 
 from msgspec import structs
 
-from sandcell.api import ChangeEnv, CreateProcess, CreateSession, EnvInfo, SessionExec
 from sandcell.guest.births import id_of
 from sandcell.guest.request import ApiHandler
 from sandcell.guest.stream import HEAD_AFTER_S, send_journal
+from sandcell.job_bodies import ChangeEnv, CreateProcess, CreateSession, EnvInfo, SessionExec
 
 __all__ = [
     "EnvHandler",

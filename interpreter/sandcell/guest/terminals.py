@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import msgspec
 from tornado.websocket import WebSocketClosedError
 
-from sandcell.api import CreateTerminal, ResizeTerminal, TerminalInfo
 from sandcell.environment import merge_env
 from sandcell.guest.births import id_of
 from sandcell.guest.journal_socket import JournalSocket
 from sandcell.guest.request import ApiHandler
 from sandcell.guest.stream import await_news, send_journal
 from sandcell.guest.waits import within
+from sandcell.job_bodies import CreateTerminal, ResizeTerminal, TerminalInfo
 from sandcell_container.errors import SandcellError
 from sandcell_container.frames import Cursor, encode_entry
 from sandcell_container.guest.pty import Size

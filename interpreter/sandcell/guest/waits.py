@@ -7,7 +7,7 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from sandcell.api import FoundText, PortAnswer
+from sandcell.job_bodies import FoundText, PortAnswer
 from sandcell.lines import LastLines, Lines, ended_first
 from sandcell_container.errors import ErrorCode, error
 from sandcell_container.frames import Cursor

@@ -5,22 +5,22 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from sandcell.api import EXEC_TYPE, before_stdin
 from sandcell.client.aio.channel import call
 from sandcell.client.aio.follow import AsyncFollower, read_entries
 from sandcell.client.protocol import Cut, Request, path_of
 from sandcell.command import CommandOutput, ExecResult, command_failed
+from sandcell.job_bodies import EXEC_TYPE, before_stdin
 from sandcell.names import encode_names
 from sandcell_container.frames import Kind
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
 
-    from sandcell.api import ExecRequest
     from sandcell.client.aio.follow import Followed
     from sandcell.client.aio.transport import AsyncTransport
     from sandcell.client.stdin import StdinFile
     from sandcell.command import StreamName
+    from sandcell.job_bodies import ExecRequest
 
 __all__ = ["command_entries", "read_result", "run_command"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sandcell.api import ChangeEnv, EnvInfo
 from sandcell.client.checks import env_of
 from sandcell.client.protocol import Request, path_of
+from sandcell.job_bodies import ChangeEnv, EnvInfo
 from sandcell.names import encode_names
 
 if TYPE_CHECKING:

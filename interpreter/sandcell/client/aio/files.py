@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, overload
 
-from sandcell.api import FilePath
 from sandcell.client.aio.open_file import AsyncFileReader, AsyncFileWriter
 from sandcell.client.aio.transfers import AsyncTransfers
 from sandcell.client.aio.watch import AsyncWatch
@@ -28,6 +27,7 @@ from sandcell.client.file_options import (
     verb_request,
 )
 from sandcell.client.options import MAX_READ, too_large
+from sandcell.file_bodies import FilePath
 from sandcell_container.errors import ErrorCode, SandcellError
 from sandcell_container.file_info import FileInfo, FilePage, SearchResult
 from sandcell_container.spec import parse_size

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Unpack
 
-from sandcell.api import ProcessInfo, Removed
 from sandcell.client.aio.making import make, own_place
 from sandcell.client.aio.process import AsyncProcess
 from sandcell.client.checks import check_text
 from sandcell.client.process_options import ProcessCallbacks, ProcessOptions, check_status, make_process
 from sandcell.client.protocol import Request, path_of
+from sandcell.job_bodies import ProcessInfo, Removed
 from sandcell.names import encode_names
 from sandcell_container.end import KillReport
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from weakref import WeakSet
 
-    from sandcell.api import CreateProcess, ProcessStatus
     from sandcell.client.aio.transport import AsyncTransport
     from sandcell.events import Stderr, Stdout
+    from sandcell.job_bodies import CreateProcess, ProcessStatus
     from sandcell_container.end import End
 
 __all__ = ["AsyncProcesses", "begin_process"]

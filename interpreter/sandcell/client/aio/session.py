@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Unpack
 
-from sandcell.api import ChangeEnv, ProcessInfo, SessionInfo
 from sandcell.client.aio.commands import read_result
 from sandcell.client.aio.follow import AsyncFollower
 from sandcell.client.aio.making import make, own_place
@@ -17,6 +16,7 @@ from sandcell.client.process_options import ProcessCallbacks, ProcessOptions, ma
 from sandcell.client.protocol import Request, path_of
 from sandcell.client.session_options import make_session, make_session_exec
 from sandcell.command import command_failed
+from sandcell.job_bodies import ChangeEnv, ProcessInfo, SessionInfo
 from sandcell.names import encode_names
 from sandcell_container.spec import parse_size
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
     from weakref import WeakSet
 
-    from sandcell.api import SessionExec
     from sandcell.client.aio.files import AsyncFiles
     from sandcell.client.aio.follow import Followed
     from sandcell.client.aio.git import AsyncGit
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from sandcell.client.options import NotGiven
     from sandcell.command import ExecResult, StreamName
     from sandcell.events import Stderr, Stdout
+    from sandcell.job_bodies import SessionExec
     from sandcell_container.end import End
 
 __all__ = ["AsyncSession", "AsyncSessions", "session_entries"]

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from sandcell.api import ResizeTerminal, TerminalInfo
 from sandcell.client.aio.follow import AsyncFollower
 from sandcell.client.aio.making import make, own_place
 from sandcell.client.aio.waits import wait_in_turns
@@ -16,6 +15,7 @@ from sandcell.client.protocol import Cut, Request, decode_body, error_of, path_o
 from sandcell.client.terminal_options import make_terminal
 from sandcell.client.turns import deadline_of, is_past, turn_of
 from sandcell.events import Ended
+from sandcell.job_bodies import ResizeTerminal, TerminalInfo
 from sandcell.logs import LogDecoder, text_of
 from sandcell.names import encode_names
 from sandcell_container.end import CommandEnd, End

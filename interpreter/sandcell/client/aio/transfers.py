@@ -6,7 +6,6 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sandcell.api import FilePath
 from sandcell.client.aio.channel import call, in_thread, pack_chunks, read_chunks, unpack_chunks, write_chunks
 from sandcell.client.aio.connection import OutgoingFile
 from sandcell.client.aio.loan import borrow_draft, borrow_file
@@ -21,6 +20,7 @@ from sandcell.client.file_options import (
 )
 from sandcell.client.local_file import OpenFile, Replacement
 from sandcell.client.protocol import Request, decode_body, path_of
+from sandcell.file_bodies import FilePath
 from sandcell_container.errors import ErrorCode, SandcellError
 from sandcell_container.file_info import FileInfo, FilePage, TransferReport
 

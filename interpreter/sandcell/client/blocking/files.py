@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, overload
 
-from sandcell.api import FilePath
 from sandcell.client.blocking.open_file import FileReader, FileWriter
 from sandcell.client.blocking.transfers import Transfers
 from sandcell.client.blocking.watch import Watch
@@ -29,6 +28,7 @@ from sandcell.client.file_options import (
     verb_request,
 )
 from sandcell.client.options import MAX_READ, too_large
+from sandcell.file_bodies import FilePath
 from sandcell_container.errors import ErrorCode, SandcellError
 from sandcell_container.file_info import FileInfo, FilePage, SearchResult
 from sandcell_container.spec import parse_size

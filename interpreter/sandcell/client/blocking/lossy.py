@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sandcell.api import ContextInfo, ProcessInfo, SessionInfo, TerminalInfo
+from sandcell.api import ContextInfo
 from sandcell.client.changes import Lost
 from sandcell.client.protocol import Request, path_of
+from sandcell.job_bodies import ProcessInfo, SessionInfo, TerminalInfo
 
 if TYPE_CHECKING:
     from sandcell.client.blocking.transport import Transport

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from sandcell.api import KillProcess, PortAnswer, ProcessInfo, SendSignal
 from sandcell.client.blocking.channel import Beside, call
 from sandcell.client.blocking.follow import Follower
 from sandcell.client.blocking.pages import fetch_page
@@ -29,6 +28,7 @@ from sandcell.client.process_options import (
 from sandcell.client.protocol import Request, path_of
 from sandcell.client.turns import deadline_of, is_past, turn_of
 from sandcell.events import Ended, Event, Stderr, Stdout
+from sandcell.job_bodies import KillProcess, PortAnswer, ProcessInfo, SendSignal
 from sandcell.lines import ended_first
 from sandcell.logs import LogDecoder, LogMatch, LogSearch, Page, text_of
 from sandcell_container.end import End, KillReport

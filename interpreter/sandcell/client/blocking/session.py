@@ -6,7 +6,6 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Unpack
 
-from sandcell.api import ChangeEnv, ProcessInfo, SessionInfo
 from sandcell.client.blocking.commands import read_result
 from sandcell.client.blocking.follow import Follower
 from sandcell.client.blocking.making import make, own_place
@@ -18,6 +17,7 @@ from sandcell.client.process_options import ProcessCallbacks, ProcessOptions, ma
 from sandcell.client.protocol import Request, path_of
 from sandcell.client.session_options import make_session, make_session_exec
 from sandcell.command import command_failed
+from sandcell.job_bodies import ChangeEnv, ProcessInfo, SessionInfo
 from sandcell.names import encode_names
 from sandcell_container.spec import parse_size
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
     from weakref import WeakSet
 
-    from sandcell.api import SessionExec
     from sandcell.client.blocking.files import Files
     from sandcell.client.blocking.follow import Followed
     from sandcell.client.blocking.git import Git
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from sandcell.client.options import NotGiven
     from sandcell.command import ExecResult, StreamName
     from sandcell.events import Stderr, Stdout
+    from sandcell.job_bodies import SessionExec
     from sandcell_container.end import End
 
 __all__ = ["Session", "Sessions", "session_entries"]

@@ -7,7 +7,6 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sandcell.api import FilePath
 from sandcell.client.blocking.channel import (
     call,
     in_thread,
@@ -29,6 +28,7 @@ from sandcell.client.file_options import (
 )
 from sandcell.client.local_file import OpenFile, Replacement
 from sandcell.client.protocol import Request, decode_body, path_of
+from sandcell.file_bodies import FilePath
 from sandcell_container.errors import ErrorCode, SandcellError
 from sandcell_container.file_info import FileInfo, FilePage, TransferReport
 
