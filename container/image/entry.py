@@ -36,14 +36,15 @@ _NAMES = {"mnt": "mount"}  # what others call it than the system
 
 
 class HostFiles(NamedTuple):
-    """Descriptors of what the host's folder gives and gets. `way` is the guest's connection to its proxy, where it has one.
-    `is_inside`: the socket is not there, but the guest's own."""
+    """Descriptors of what the host's folder gives and gets. `way` is the guest's connection to what is its way out, where it has
+    one, `refusals` a log of what a packet filter refused. `is_inside`: the socket is not there, but the guest's own."""
 
     boot: int
     listener: int
     log: int
     memo: int
     way: int | None
+    refusals: int | None
     is_inside: bool
 
 
@@ -87,17 +88,22 @@ def open_host_files(folder: str) -> HostFiles:
         os.chdir("/")
         os.close(handle)
     is_inside = sockets is None
-    listener, way = sockets or _open_inside(way_out)
+    listener, way, refusals = sockets or (*_open_inside(way_out), None)
     if way_out is not None:
         os.close(way_out)
-    return HostFiles(boot, listener, log, memo, way, is_inside)
+    return HostFiles(boot, listener, log, memo, way, refusals, is_inside)
 
 
 def complete_boot(files: HostFiles) -> None:
     """Have the guest told what is known only here: what is really isolated, and where its memo and its proxy are."""
     facts = _facts(files.boot)
     isolation = probe_isolation(facts["isolation"])
-    facts |= {"isolation": isolation, "memo_fd": files.memo, "way_fd": files.way}
+    facts |= {
+        "isolation": isolation,
+        "memo_fd": files.memo,
+        "way_fd": files.way,
+        "refusals_fd": files.refusals,
+    }
     _fill(files.boot, json.dumps(facts).encode())
 
 
@@ -127,8 +133,9 @@ def become_guest(files: HostFiles, spawner_fd: int) -> NoReturn:
     guest = pwd.getpwnam("guest")
     _become(guest)
     given = (files.boot, files.listener, files.memo, spawner_fd)
-    for fd in (*given, *([] if files.way is None else [files.way])):
-        os.set_inheritable(fd, True)
+    for fd in (*given, files.way, files.refusals):
+        if fd is not None:
+            os.set_inheritable(fd, True)
     environment = {"PATH": _SYSTEM_PATH, "LANG": "C.UTF-8", "HOME": guest.pw_dir, "TMPDIR": guest.pw_dir}
     options = [f"--boot-fd={files.boot}", f"--listen-fd={files.listener}", f"--spawner-fd={spawner_fd}"]
     os.execve(_GUEST_PYTHON, [_GUEST_PYTHON, "-I", "-m", "sandcell.guest", *options], environment)
@@ -204,23 +211,31 @@ def _fill(file: int, text: bytes) -> None:
     os.lseek(file, 0, os.SEEK_SET)
 
 
-def _open_there(way_out: int | None) -> tuple[int, int | None] | None:
-    """Listen in the host's folder, and give `way_out` to the process that waits there; returns both descriptors. None where
-    that cannot be, or is of no use, as in a folder of another kernel's."""
+def _open_there(way_out: int | None) -> tuple[int, int | None, int | None] | None:
+    """Listen in the host's folder, and give `way_out` to the process that waits there; returns both descriptors, and one of what
+    that refuses. None where that cannot be, or is of no use, as in a folder of another kernel's."""
     if os.path.lexists(_RELAYED):
         return None
     try:
-        way = None if way_out is None else _hand_over(way_out)
-        return _listen_on("guest.sock"), way
+        way, refusals = (None, None) if way_out is None else _hand_over(way_out)
+        return _listen_on("guest.sock"), way, refusals
     except OSError:
         return None
 
 
-def _hand_over(way_out: int) -> int:
+def _hand_over(way_out: int) -> tuple[int, int | None]:
+    """Give it away, and wait until it was taken: a packet filter is there then, before anything of the user's runs. Returns the
+    connection, and the log of that filter where there is one."""
     way = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     way.connect(_WAY)
     socket.send_fds(way, [b"way out"], [way_out])
-    return way.detach()
+    log = None
+    while True:
+        _, descriptors, _, _ = socket.recv_fds(way, _MESSAGE, 1)
+        if not descriptors:  # its last word, or its end, of which the engine hears
+            return way.detach(), log
+        log = descriptors[0]
+        os.set_inheritable(log, False)
 
 
 def _open_inside(way_out: int | None) -> tuple[int, int | None]:

@@ -42,6 +42,7 @@ def way_in(folder: Folder) -> Generator[tuple[socket.socket, int]]:
             way.connect(address)
             socket.send_fds(way, [b"listener"], [listener.fileno()])
             port: int = listener.getsockname()[1]
+            assert way.recv(4096) == b"taken"
         yield way, port
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import http.server
+import itertools
 import threading
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     from sandcell import Sandbox
 
-__all__ = ["FETCH", "HERE", "TUNNEL", "run", "serve_folder", "serve_site"]
+__all__ = ["FETCH", "HERE", "TUNNEL", "refusals", "run", "serve_folder", "serve_site"]
 
 HERE = "127.0.0.2"  # of this machine's loopback; what the sandbox's own NO_PROXY has not
 
@@ -42,6 +43,13 @@ except OSError as problem:
 def run(sandbox: Sandbox, program: str, argument: str) -> str:
     """Return what `program` prints in there."""
     return sandbox.exec(["python3", "-c", program, argument], timeout=60).stdout.strip()
+
+
+def refusals(sandbox: Sandbox, count: int = 1) -> list[str]:
+    """Return the first words of a sandbox about what was refused."""
+    with closing(sandbox.events()) as events:
+        told = (event.reason or "" for event in events if event.status == "refused")
+        return list(itertools.islice(told, count))
 
 
 class _Site(http.server.BaseHTTPRequestHandler):

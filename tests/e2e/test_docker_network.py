@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
-from tests.e2e.network_site import FETCH, run, serve_site
+from tests.e2e.network_site import FETCH, refusals, run, serve_site
 
 from sandcell import ErrorCode, SandcellError
 
@@ -72,8 +72,7 @@ def test_a_proxy_is_powerless_and_a_container_without_reaches_nothing(place: Pla
             assert "0" not in status["Uid"].split()
         assert run(made, "import os; print(os.path.exists('/run/sandcell/host/way.sock'))", "") == "False"
         proxy.send_signal(signal.SIGKILL)
-        told = (event.reason or "" for event in made.events() if event.status == "refused")
-        assert "proxy of the sandbox has ended" in next(told)
+        assert "proxy of the sandbox has ended" in refusals(made)[0]
         assert "refused" in run(made, FETCH, f"http://{site}/")
         made.restart()
         assert run(made, FETCH, f"http://{site}/") == f"/ of {site}"
@@ -96,8 +95,8 @@ def test_an_open_network_has_a_powerless_process_and_may_be_closed(place: Place,
         assert run(made, ASK_SERVER, "10.9.8.53") == "sent"
         assert "Errno" in run(made, ASK_SERVER, "10.9.8.54")
         tunnel.kill()
-        told = (event.reason or "" for event in made.events() if event.status == "refused")
-        assert "slirp4netns of the sandbox has ended" in next(told)
+        assert "may not reach 10.9.8.54:53" in refusals(made)[0]
+        assert "slirp4netns of the sandbox has ended" in refusals(made, 2)[1]
         made.restart()
         assert devices(made) == {"lo", "tap0"}
         tunnel = way_of(made)

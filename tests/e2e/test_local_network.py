@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.e2e.conftest import GuestProcess
-from tests.e2e.network_site import FETCH, run, serve_site
+from tests.e2e.network_site import FETCH, refusals, run, serve_site
 
 from sandcell import Sandbox
 from sandcell.cli.verbs import main
@@ -51,8 +51,7 @@ def test_without_its_proxy_a_sandbox_goes_on_and_reaches_nothing(guest: GuestPro
         own = GuestProcess(made)
         (proxy,) = _children(zygote) - before - {own.launcher, own.pid}
         os.kill(proxy, signal.SIGKILL)
-        told = (event.reason or "" for event in made.events() if event.status == "refused")
-        assert "proxy of the sandbox has ended" in next(told)
+        assert "proxy of the sandbox has ended" in refusals(made)[0]
         assert "refused" in run(made, FETCH, f"http://{site}/")
         made.restart()
         assert run(made, FETCH, f"http://{site}/") == f"/ of {site}"

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,8 +81,9 @@ def test_the_port_of_the_proxy_cannot_be_taken(sandbox: Sandbox) -> None:
 
 def test_what_was_refused_is_an_event(sandbox: Sandbox) -> None:
     assert "HOST_NOT_ALLOWED" in run(sandbox, FETCH, "http://for-the-log.test/")
-    told = (event.reason or "" for event in sandbox.events() if event.status == "refused")
-    assert next(reason for reason in told if "for-the-log.test" in reason)
+    with closing(sandbox.events()) as events:
+        told = (event.reason or "" for event in events if event.status == "refused")
+        assert next(reason for reason in told if "for-the-log.test" in reason)
 
 
 def test_a_listed_name_that_does_not_resolve_is_no_refusal(sandbox: Sandbox) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.e2e.network_site import refusals
 
 from sandcell import ErrorCode, Sandbox, SandcellError
 
@@ -123,8 +124,7 @@ def test_a_living_sandbox_is_opened_and_closed_and_keeps_its_files() -> None:
 def test_without_its_tunnel_a_sandbox_goes_on_and_reaches_nothing(guest: GuestProcess) -> None:
     with _opened(guest) as (made, tunnel):
         os.kill(tunnel, signal.SIGKILL)
-        told = (event.reason or "" for event in made.events() if event.status == "refused")
-        assert "slirp4netns of the sandbox has ended" in next(told)
+        assert "slirp4netns of the sandbox has ended" in refusals(made)[0]
         assert made.run_code("1 + 1").value == 2
         assert _devices(made) == {"lo"}
         made.restart()
@@ -138,11 +138,10 @@ def test_what_is_refused_is_told_once_with_the_way_to_allow_it() -> None:
     )
     with Sandbox.create(engine="local", network="open") as made:
         made.exec(["python3", "-c", ask])
-        told = (event.reason or "" for event in made.events() if event.status == "refused")
-        first = next(told)
+        first, second = refusals(made, 2)
         assert "may not reach 10.1.2.3:5432" in first
         assert 'update(network=["open", "10.1.2.3:5432"])' in first
-        assert "may not reach 169.254.169.254:80" in next(told)
+        assert "may not reach 169.254.169.254:80" in second
 
 
 def test_what_is_missing_is_said_with_its_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ _OTHERWISE = 'list what is to be reached: network=["pypi.org"], ["*"] for all pu
 _NEEDED_LATER = ("concurrent.futures.thread", "encodings.idna")  # by the resolver
 _STARTED = b"started"
 _OPEN = b"1"  # as slirp4netns says it, too
+_TAKEN = b"taken"  # what the entry waits for
 _DNS_PORT = 53
 _SHOWN = 4000  # characters of the log
 
@@ -235,19 +236,21 @@ def _serve(side: _Side, tunnel: Tunnel | None) -> None:
         if way is None or given is None:
             return
         if tunnel is not None:
-            _connect(tunnel, given, ready=word.fileno(), end=way.fileno())
+            _connect(tunnel, given, way, word)
+        way.send(_TAKEN)
         word.sendall(_OPEN)
     with way:
         serve_proxy(way, socket.socket(fileno=given), side.policy)
 
 
-def _connect(tunnel: Tunnel, network: int, *, ready: int, end: int) -> NoReturn:
-    """Be slirp4netns for the container's network: as root, until it has given up all rights by itself. Nothing leaves the
-    container before its packet filter is there."""
+def _connect(tunnel: Tunnel, network: int, way: socket.socket, word: socket.socket) -> NoReturn:
+    """Be slirp4netns for the container's network: as root, until it has given up all rights by itself. The entry waits until
+    the packet filter is there, and is given its log."""
     opened = namespaces.owned_network(network)
-    set_filter(tunnel, opened)
+    set_filter(tunnel, opened, told=way)
+    way.send(_TAKEN)
     namespaces.enter_network(opened, owner_alone=True)
-    become_slirp(tunnel, network, ready=ready, end=end)
+    become_slirp(tunnel, network, ready=word.fileno(), end=way.fileno())
 
 
 def _await_entry(entrance: socket.socket, word: socket.socket) -> socket.socket | None:
