@@ -112,6 +112,7 @@ def test_the_quickstart_shows_plots_tables_and_no_home_of_the_host(
     assert "files of the host's homes: []" in shown
     assert "SECRET_OF_THE_HOST" not in shown
     assert "345 penguins.csv" in shown  # %%shell saw the file that Python wrote
+    assert "<strong>^Gentoo.*,63 in penguins.csv: " in shown
     assert "3 of 3: the heaviest" in shown  # the display was updated in place
     assert "1 of 3: the heaviest" not in shown
     assert "KeyError" in shown

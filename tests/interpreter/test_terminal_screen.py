@@ -29,7 +29,6 @@ def test_text_comes_as_pieces_of_one_style_each() -> None:
         ("red", "fg-red bg-default bold"),
         (" ", ""),
         ("own", "fg-010203 bg-default underscore reverse"),
-        ("", ""),
     ]
 
 

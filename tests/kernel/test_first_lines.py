@@ -78,6 +78,22 @@ def order(magic: str, verb: str, *operands: str, **options: str) -> LineOrder:
         ("%process logs --tail=5 job", LineCell((order("%process", "logs", "job", tail="5"),))),
         ("%process kill a b", LineCell((order("%process", "kill", "a", "b"),))),
         ("%sandbox files 'my folder'", LineCell((order("%sandbox", "files", "my folder"),))),
+        ("%sandbox files", LineCell((order("%sandbox", "files"),))),
+        ("%sandbox files ./read", LineCell((order("%sandbox", "files", "./read"),))),
+        (
+            "%sandbox files read a b",
+            WrongCell("'b' is too much: %sandbox files read PATH [--lines FIRST-LAST]"),
+        ),
+        (
+            "%sandbox files write a.txt 'b c' -- --d --",
+            LineCell((order("%sandbox", "files write", "a.txt", "b c", "--d", "--"),)),
+        ),
+        (
+            "%sandbox files list --glob=*.py --sort size",
+            LineCell((order("%sandbox", "files list", glob="*.py", sort="size"),)),
+        ),
+        ("%sandbox ports expose 8000", LineCell((order("%sandbox", "ports expose", "8000"),))),
+        ("%sandbox network open", LineCell((order("%sandbox", "network", "open"),))),
         (
             "%sandbox info\n\n# then\n%context list",
             LineCell((order("%sandbox", "info"), order("%context", "list"))),
@@ -118,6 +134,9 @@ def test_each_magic_and_each_verb_has_its_help() -> None:
         "%process logs job --color",
         "%process list\nprint(1)",
         "%process list\n%%shell\nls",
+        "%sandbox upload",
+        "%sandbox ports open 80",
+        "%sandbox files search x --context few",
     ],
 )
 def test_a_first_line_that_cannot_be_followed_says_why(code: str) -> None:

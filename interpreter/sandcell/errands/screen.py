@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyte
 from pyte.screens import Char
 
 from sandcell.errands.control_text import ControlText
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["TerminalScreen"]
 
@@ -149,30 +152,42 @@ class _Screen(pyte.Screen):
         self.dirty.update(range(self.lines))
 
 
-def _runs(row: Any, columns: int, cursor: int | None = None) -> list[Run]:
+def _runs(row: Mapping[int, Char], columns: int, cursor: int | None = None) -> list[Run]:
     """Return a row as pieces of one style; blanks without one at its end are left out."""
-    runs = list[Run]()
-    for column in range(columns):
-        char: Char = row[column]
-        style = f"{_style_of(char)} cursor".lstrip() if column == cursor else _style_of(char)
-        if runs and runs[-1][1] == style:
-            runs[-1] = runs[-1][0] + char.data, style
-        else:
-            runs.append((char.data, style))
+    runs, text = list[Run](), list[str]()
+    filled = max(row, default=-1) + 1 if cursor is None else max(cursor, *row, -1) + 1
+    style: object = None
+    for column in range(min(filled, columns)):
+        char = row[column]
+        here = (char[1:], column == cursor)
+        if here != style and text:
+            runs.append(("".join(text), _words_of(style)))
+            text.clear()
+        style = here
+        text.append(char.data)
+    if text:
+        runs.append(("".join(text), _words_of(style)))
     if runs and not runs[-1][1]:
         runs[-1] = runs[-1][0].rstrip(" "), ""
     return runs
 
 
-def _style_of(char: Char) -> str:
-    if char[1:] == _PLAIN:
-        return ""
-    words = [f"fg-{char.fg}", f"bg-{char.bg}"]
-    names = ("bold", "italics", "underscore", "strikethrough", "reverse")
-    return " ".join(words + [name for name in names if getattr(char, name)])
+def _words_of(style: Any) -> str:
+    """Return a style in words: what a `Char` has besides its text, and whether the cursor is there."""
+    look, has_cursor = style
+    words = [] if look == _PLAIN else [f"fg-{look[0]}", f"bg-{look[1]}"]
+    words += [name for name, is_on in zip(_LOOKS, look[2:], strict=False) if is_on]
+    return " ".join([*words, "cursor"] if has_cursor else words)
 
 
 _PLAIN = Char(" ")[1:]
+_LOOKS = (
+    "bold",
+    "italics",
+    "underscore",
+    "strikethrough",
+    "reverse",
+)  # blink, the last of a Char, is not shown
 
 
 def _within(number: int, bounds: tuple[int, int]) -> int:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Viewer"]
 
 _COLS, _ROWS = 80, 24
+_SLICE = 1024  # bytes that are shown at once, some milliseconds
 
 
 class _Said(msgspec.Struct):
@@ -68,7 +69,10 @@ class Viewer:
 
     async def _show(self, data: bytes, is_replayed: bool) -> None:  # noqa: FBT001 -- as the link calls it
         text = self._replayed.feed(data) if is_replayed else self._replayed.rest() + data
-        answer = self._screen.feed(text)
+        answer = ""
+        for at in range(0, len(text), _SLICE):
+            answer += self._screen.feed(text[at : at + _SLICE])
+            await asyncio.sleep(0)  # the notebook's cells have turns between
         if answer and not is_replayed:
             await self._link.type(answer.encode())
         notes, self._notes[:] = list(self._notes), []
