@@ -22,6 +22,7 @@ from sandcell.client.host import the_host
 from sandcell.client.protocol import Request, path_of
 from sandcell_container.engines.hosted import HostedEngine
 from sandcell_container.errors import NotFound
+from sandcell_container.record_file import open_plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -114,14 +115,17 @@ def _released(on_release: OnRelease, spec: SandboxSpec) -> SandboxSpec:
 
 def notebook_options(path: str) -> dict[str, Any]:
     """Return what the notebook at `path` says of its sandbox in `metadata.sandcell`; nothing where there is no notebook
-    that can be read. Its front end names it: consoles and some editors do not."""
+    that can be read. Its front end names it: consoles and programs that run notebooks do not.
+
+    Where its folder is mounted, code in the sandbox may have put anything in its place."""
     if not path.endswith(".ipynb"):
         return {}
-    file = Path(path)
     try:
-        if file.stat().st_size > _LARGEST_NOTEBOOK:
+        with open(open_plain(Path(path)), "rb") as file:
+            text = file.read(_LARGEST_NOTEBOOK + 1)
+        if len(text) > _LARGEST_NOTEBOOK:
             return {}
-        found: Any = json.loads(file.read_bytes())
+        found: Any = json.loads(text)
         told = found["metadata"]["sandcell"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {}

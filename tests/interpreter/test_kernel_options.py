@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -73,7 +74,11 @@ def test_a_notebook_says_what_it_needs(tmp_path: Path, content: Any, found: dict
 
 def test_what_is_no_notebook_says_nothing(tmp_path: Path) -> None:
     (tmp_path / "broken.ipynb").write_text("{")
-    for path in ("", "console-1", str(tmp_path / "broken.ipynb"), str(tmp_path / "missing.ipynb")):
+    os.mkfifo(tmp_path / "waits.ipynb")
+    (tmp_path / "endless.ipynb").symlink_to("/dev/zero")
+    for name in ("broken", "missing", "waits", "endless"):
+        assert notebook_options(str(tmp_path / f"{name}.ipynb")) == {}
+    for path in ("", "console-1"):
         assert notebook_options(path) == {}
 
 
