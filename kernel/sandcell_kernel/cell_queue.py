@@ -18,12 +18,12 @@ from sandcell_kernel.requests import (
     INTERRUPTED,
     Run,
     full,
-    is_object,
     number_field,
     object_field,
     text_field,
     with_count,
 )
+from sandcell_kernel.shapes import with_known_orders
 from sandcell_kernel.shell_output import ShellOutput
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class CellQueue:
         """Take a message of the kernel for the running cell, but its status."""
         kind = message.msg_type
         if kind == "execute_reply":
-            run.reply = message if is_object(message) else None
+            run.reply = with_known_orders(message) if text_field(message, "status") else None
         elif kind == "execute_input" and isinstance(run.where, ContextCell):
             pass  # said already, with the first line and the count of the notebook
         else:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 from msgspec import Raw
 
+from sandcell_kernel.plain import list_of, table_of, text_of
 from sandcell_kernel.wire import BadMessage
 
 if TYPE_CHECKING:
     from sandcell_kernel.wire import Message
 
-__all__ = ["check_shape"]
+__all__ = ["check_shape", "with_known_orders"]
 
 
 class _Stream(msgspec.Struct):
@@ -94,3 +95,24 @@ def check_shape(message: Message) -> None:
         decoder.decode(message.content)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
         raise BadMessage(f"{kind}: {problem}") from None
+
+
+def with_known_orders(reply: Message) -> Message:
+    """Return an execute_reply whose payload orders nothing but a page to show or the text of a cell.
+
+    Others that front ends know would end `jupyter console`, or open a file of this machine in an editor.
+    """
+    body = reply.body()
+    payload = list_of(body.get("payload"))
+    known = [each for each in payload if _is_known_order(table_of(each))]
+    return reply if len(known) == len(payload) else reply.with_content({**body, "payload": known})
+
+
+def _is_known_order(order: dict[str, Any]) -> bool:
+    match text_of(order.get("source")):
+        case "page":
+            return isinstance(table_of(order.get("data")).get("text/plain"), str)
+        case "set_next_input":
+            return isinstance(order.get("text"), str)
+        case _:
+            return False

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sandcell_kernel.shapes import check_shape
+from sandcell_kernel.shapes import check_shape, with_known_orders
 from sandcell_kernel.wire import BadMessage, Message, new_message
 
 DISPLAY = {"data": {"text/plain": "1"}, "metadata": {}}
@@ -70,3 +70,21 @@ def test_what_is_no_object_of_json_does_not(content: bytes) -> None:
     stream = new_message("stream", {}, session="s")
     with pytest.raises(BadMessage):
         check_shape(Message(stream.header, content=content))
+
+
+def test_what_a_reply_orders_is_a_page_or_a_cell() -> None:
+    page = {"source": "page", "data": {"text/plain": "help"}, "start": 0}
+    cell = {"source": "set_next_input", "text": "1", "replace": False}
+    forged = [
+        {"source": "ask_exit", "keepkernel": False},
+        {"source": "edit_magic", "filename": "/etc/passwd"},
+        {"source": "page", "data": 5},
+        {"source": "set_next_input"},
+        {"source": 5},
+        "text",
+    ]
+    reply = new_message("execute_reply", {"status": "ok", "payload": [page, *forged, cell]}, session="s")
+    assert with_known_orders(reply).body() == {"status": "ok", "payload": [page, cell]}
+    for payload in ([page, cell], [], None):
+        plain = new_message("execute_reply", {"status": "ok", "payload": payload}, session="s")
+        assert with_known_orders(plain) is plain
