@@ -23,6 +23,7 @@ __all__ = [
     "command_problem",
     "flag_field",
     "full",
+    "is_object",
     "know_nothing",
     "number_field",
     "object_field",
@@ -136,6 +137,15 @@ def with_count(message: Message, count: int) -> Message:
     except BadMessage:
         return message
     return message.with_content({**body, "execution_count": count}) if "execution_count" in body else message
+
+
+def is_object(message: Message) -> bool:
+    """Whether the content is JSON that a front end can read."""
+    try:
+        message.body()
+    except BadMessage:
+        return False
+    return True
 
 
 def _field(message: Message, name: str) -> Any:
