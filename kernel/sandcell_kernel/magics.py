@@ -122,6 +122,7 @@ MAGICS = (
     ),
 )
 
+_WIDTH = 40  # of the usages in help
 _BY_NAME = {each.name: each for each in MAGICS}
 
 
@@ -143,13 +144,12 @@ def describe_magic(magic: Magic) -> str:
     """Return its help: what it does, and how each form of it is written."""
     lines = [magic.summary, "", f"    {usage_of(magic)}", "", magic.details]
     if magic.verbs:
-        usages = [usage_of(magic, each) for each in magic.verbs]
-        width = max(map(len, usages))
-        lines += [
-            "",
-            *(
-                f"    {usage:<{width}}  {each.summary}"
-                for usage, each in zip(usages, magic.verbs, strict=True)
-            ),
-        ]
+        lines += ["", *(_describe_verb(usage_of(magic, each), each.summary) for each in magic.verbs)]
     return "\n".join(lines) + "\n"
+
+
+def _describe_verb(usage: str, summary: str) -> str:
+    """Return both beside each other; below each other where the usage is long."""
+    if len(usage) <= _WIDTH:
+        return f"    {usage:<{_WIDTH}}  {summary}"
+    return f"    {usage}\n    {'':<{_WIDTH}}  {summary}"
