@@ -281,7 +281,10 @@ def test_the_debugger_stops_at_a_line_and_shows_variables(window: Window) -> Non
 
 
 def test_a_link_in_a_cell_opens_a_live_terminal_for_one_browser(window: Window, browser: Browser) -> None:
-    window.lab.write("terminal.ipynb", ["%terminal desk", "%%shell\ncat typed"], kernel=KERNEL_NAME)
+    (window.lab.folder / "beside.csv").write_text("a,b\n")
+    upload = "%sandbox upload beside.csv\n%sandbox files"
+    cells = ["%terminal desk", "%%shell\ncat typed", upload]
+    window.lab.write("terminal.ipynb", cells, kernel=KERNEL_NAME)
     notebook = window.open("terminal.ipynb")
     notebook.run(0)
     link = notebook.output(0).get_by_role("link", name="open in the browser")
@@ -295,8 +298,15 @@ def test_a_link_in_a_cell_opens_a_live_terminal_for_one_browser(window: Window, 
     expect(red).to_have_css("color", "rgb(215, 95, 95)")
     window.photograph("terminal-link")
     page.screenshot(path=_PICTURES / "terminal-page.png")
-    notebook.run(1)
+    notebook.run(1, 2)
     notebook.expect_output(1, "/workspace")
+    question = notebook.output(2).locator(".jp-Stdin-input")
+    question.wait_for()
+    window.photograph("upload-question")
+    question.fill("y")
+    question.press("Enter")
+    notebook.expect_output(2, re.compile(r"beside\.csv.*4 B", re.DOTALL))
+    window.photograph("upload")
 
     url = link.get_attribute("href") or ""
     page.close()

@@ -136,7 +136,7 @@ class ErrandWork:
             if problem.code not in {ErrorCode.FILE_NOT_FOUND, ErrorCode.NOT_A_DIRECTORY}:
                 raise
             return target
-        return posixpath.join(target, name)
+        return posixpath.normpath(posixpath.join(target, name))
 
     # --- links
 
