@@ -8,7 +8,6 @@ from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, cast
 
 import zmq
-from ipykernel.iostream import IOPubThread
 from ipykernel.kernelapp import IPKernelApp
 from traitlets import Bool, Type, Unicode
 from traitlets.config import Config
@@ -19,12 +18,11 @@ from sandcell_runtime.kernel import Kernel
 from sandcell_runtime.limits import limit_memory
 from sandcell_runtime.loops import allow_nested_runs
 from sandcell_runtime.outlet import Outlet
+from sandcell_runtime.publishing import PublishingThread, QuickSocket
 from sandcell_runtime.wire_json import pack, unpack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from zmq.eventloop.zmqstream import ZMQStream
+    from collections.abc import Callable, Mapping
 
     from sandcell_runtime.streams import KernelStream
     from sandcell_runtime.tools import HostTools
@@ -41,40 +39,6 @@ _CONFIG = Config(
         "IPCompleter": {"use_jedi": False},
     }
 )
-# arithmetic with the enums costs more than to send
-_MORE = int(zmq.SNDMORE)
-_READABLE = int(zmq.POLLIN)
-
-
-class QuickSocket(zmq.Socket[bytes]):
-    """A publisher that sends the frames of a message without asking of each what else it could be.
-
-    While it sends, libzmq takes notice of subscriptions, and then its descriptor tells nobody of them: whoever waits at
-    that would never say welcome. So `listener` is told here.
-    """
-
-    listener: ZMQStream | None = None
-
-    def send_multipart(  # type: ignore[override]  # nobody here tracks
-        self,
-        msg_parts: Sequence[Any],
-        flags: int = 0,
-        copy: bool = True,  # noqa: FBT001, FBT002 -- zmq's signature
-        **_: Any,
-    ) -> None:
-        send = zmq.backend.Socket.send
-        *parts, last = msg_parts
-        for part in parts:
-            send(self, part, flags | _MORE, copy)
-        send(self, last, flags, copy)
-        if self.listener is not None and cast("int", self.get(zmq.EVENTS)) & _READABLE:
-            self.listener.flush(zmq.POLLIN)
-
-
-class _PublishingThread(IOPubThread):
-    def __init__(self, publisher: QuickSocket, **options: Any) -> None:
-        super().__init__(publisher, **options)
-        publisher.listener = self._xpub_stream
 
 
 class KernelApp(IPKernelApp):
@@ -130,7 +94,7 @@ class KernelApp(IPKernelApp):
         publisher.setsockopt(zmq.SNDHWM, _SEND_QUEUE)
         self.iopub_port = self._bind_socket(publisher, self.iopub_port)
         self.configure_tornado_logger()
-        self.iopub_thread = _PublishingThread(publisher, pipe=True, session=self.session)
+        self.iopub_thread = PublishingThread(publisher, pipe=True, session=self.session)
         self.iopub_thread.start()
         atexit.unregister(self.iopub_thread.stop)  # which would come before `close`
         self.iopub_socket = self.iopub_thread.background_socket
@@ -174,6 +138,9 @@ def make_app(connection: Mapping[str, Any], settings: Mapping[str, Any]) -> Kern
         setattr(app, name, connection[name])
     app.update_config(_CONFIG)
     app.initialize()
+    app.log.setLevel(
+        app.log_level
+    )  # traitlets leaves that to the handler, and four records a cell are made for nobody
     _leave_heritage(app)
     if settings.get("memory") is not None:
         limit_memory(settings["memory"])

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from sandcell_runtime.outlet import Outlet
+    from sandcell_runtime.publishing import PublishingThread
 
 __all__ = ["Kernel"]
 
@@ -239,6 +240,8 @@ class Kernel(Extras, IPythonKernel):
         """Await the user's code with SIGINT as KeyboardInterrupt; a late one becomes the run's error."""
         if not _in_main_thread():
             return await self._run_to_reply(running)  # a subshell: signals never reach its thread
+        publisher = self._publisher
+        publisher.in_code = True
         try:
             try:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -251,6 +254,8 @@ class Kernel(Extras, IPythonKernel):
         except KeyboardInterrupt:
             signal.signal(signal.SIGINT, self._note_interrupt)
             return self._failed_aloud("KeyboardInterrupt", "")
+        finally:
+            publisher.in_code = False
 
     async def _run_to_reply(self, running: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
         """Await the user's code; what escapes IPython becomes the run's error: without a reply it would have no end."""
@@ -295,6 +300,18 @@ class Kernel(Extras, IPythonKernel):
         while frame is not None and frame.f_globals is not names:
             frame = frame.f_back
         return frame is not None
+
+    @property
+    def _publisher(self) -> PublishingThread:
+        return cast("PublishingThread", self.iopub_thread)
+
+    def _publish_status(self, *args: Any, **kwargs: Any) -> None:
+        with self._publisher.at_once():
+            super()._publish_status(*args, **kwargs)
+
+    def _publish_execute_input(self, *args: Any, **kwargs: Any) -> None:
+        with self._publisher.at_once():
+            super()._publish_execute_input(*args, **kwargs)
 
     def pre_handler_hook(self) -> None:
         self._interrupted = False

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import venv
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,13 +21,12 @@ import zmq
 from hypothesis import given
 from hypothesis import strategies as st
 from jupyter_client.blocking.client import BlockingKernelClient
-from tornado.ioloop import IOLoop
-from zmq.eventloop.zmqstream import ZMQStream
+from jupyter_client.session import Session
 
 import sandcell_runtime
 from sandcell_kernel.channels import new_connection
-from sandcell_runtime.app import QuickSocket
 from sandcell_runtime.formatters import VALUE_MIME, NotPlain, plain_value
+from sandcell_runtime.publishing import PublishingThread, QuickSocket
 from sandcell_runtime.scope import CwdRefused, applied_cwd, applied_env
 
 if TYPE_CHECKING:
@@ -38,11 +41,9 @@ MAX_FRAME = 2**20
 
 
 def test_a_subscription_that_comes_while_something_is_published_is_heard() -> None:
-    loop = IOLoop(make_current=False)  # it never runs: who waits at the descriptor hears nothing here
     with zmq.Context() as context, context.socket(zmq.XPUB, socket_class=QuickSocket) as publisher:
-        publisher.listener = ZMQStream(publisher, loop)
-        heard: list[list[bytes]] = []
-        publisher.listener.on_recv(heard.append)
+        told: list[None] = []  # nobody waits at the descriptor here
+        publisher.on_readable = lambda: told.append(None)
         place = f"ipc://@sandcell-test-{os.getpid()}"
         publisher.bind(place)
         with context.socket(zmq.SUB) as subscriber:
@@ -50,8 +51,74 @@ def test_a_subscription_that_comes_while_something_is_published_is_heard() -> No
             subscriber.subscribe(b"")
             while not subscriber.poll(10):
                 publisher.send_multipart([b"news"])
-        assert heard == [[b"\x01"]]
-    loop.close(all_fds=False)
+        assert told
+        assert publisher.recv_multipart() == [b"\x01"]
+
+
+@pytest.fixture
+def published() -> Iterator[tuple[PublishingThread, zmq.Socket[bytes]]]:
+    """A thread that publishes, and who subscribes to it."""
+    with zmq.Context() as context:
+        publisher = cast("QuickSocket", context.socket(zmq.XPUB, socket_class=QuickSocket))
+        publisher.setsockopt(zmq.XPUB_NODROP, 1)
+        place = f"ipc://@sandcell-test-{os.getpid()}-thread"
+        publisher.bind(place)
+        thread = PublishingThread(publisher, pipe=False, session=Session())
+        untyped: Any = thread  # as stock has these
+        untyped.start()
+        atexit.unregister(thread.stop)
+        with context.socket(zmq.SUB) as subscriber:
+            subscriber.setsockopt(zmq.RCVTIMEO, DEADLINE_S * 1000)
+            subscriber.connect(place)
+            subscriber.subscribe(b"")
+            assert b"iopub_welcome" in b"".join(subscriber.recv_multipart())
+            yield thread, subscriber
+            untyped.stop()
+            untyped.close()
+
+
+def test_messages_keep_their_order_whoever_sends_them(
+    published: tuple[PublishingThread, zmq.Socket[bytes]],
+) -> None:
+    thread, subscriber = published
+    done: list[int] = []
+    for number in range(300):
+        thread.in_code = number % 3 == 1
+        if number % 7 == 0:
+            thread.schedule(partial(done.append, number))
+        with thread.at_once() if number % 2 else nullcontext():
+            thread.send_multipart([b"topic", b"%d" % number])
+    heard = [int(subscriber.recv_multipart()[1]) for _ in range(300)]
+    assert heard == list(range(300))
+    assert done == list(range(0, 300, 7))
+
+
+def test_nothing_overtakes_what_waits_for_the_thread(
+    published: tuple[PublishingThread, zmq.Socket[bytes]],
+) -> None:
+    thread, subscriber = published
+    began, may_go_on = threading.Event(), threading.Event()
+
+    def work() -> None:
+        began.set()
+        may_go_on.wait(DEADLINE_S)
+        thread.send_multipart([b"first"])
+
+    def send_more() -> None:
+        for number in range(50):
+            thread.send_multipart([b"%d" % number])
+
+    thread.schedule(work)
+    began.wait(DEADLINE_S)
+    other = threading.Thread(target=send_more)
+    other.start()
+    other.join()
+    may_go_on.set()
+    with thread.at_once():
+        thread.send_multipart([b"last"])
+    heard = [subscriber.recv_multipart()[0] for _ in range(52)]
+    assert [each for each in heard if each.isdigit()] == [b"%d" % number for number in range(50)]
+    assert heard.index(b"last") > heard.index(b"49")
 
 
 # --- values
