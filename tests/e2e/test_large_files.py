@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
@@ -223,3 +224,21 @@ async def test_the_asyncio_client_does_the_same(tmp_path: Path) -> None:
         await sandbox.files.upload(tmp_path / "up", "large", on_progress=lambda done, _: moved.append(done))
         await sandbox.files.download("large", tmp_path / "down")
         assert (tmp_path / "down").read_bytes() == data and moved[-1] == len(data)
+        begun = asyncio.Event()
+
+        async def stay(_done: int, _total: int | None) -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        for move in (
+            sandbox.files.download("large", tmp_path / "other", on_progress=stay),
+            sandbox.files.upload(tmp_path / "up", "other", on_progress=stay),
+        ):
+            begun.clear()
+            moving = asyncio.ensure_future(move)
+            await begun.wait()
+            moving.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await moving
+        assert sorted(os.listdir(tmp_path)) == ["down", "up"]
+        assert not await sandbox.files.exists("other")
