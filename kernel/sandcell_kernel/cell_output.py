@@ -101,7 +101,16 @@ class CellOutput:
             self._displays_hidden += 1
             return None
         self._errors_left -= 1
-        return self.bound(message)
+        return self.bound(_with_traceback(message))
+
+
+def _with_traceback(error: Message) -> Message:
+    """Return an error with a line of traceback where its kernel gives none: that is all that some front ends show."""
+    body = _body_of(error)
+    if body.get("traceback") != []:
+        return error
+    line = f"{text_of(body.get('ename'))}: {text_of(body.get('evalue'))}"
+    return error.with_content({**body, "traceback": [line]})
 
 
 def _shortened(message: Message, most: int) -> Message:

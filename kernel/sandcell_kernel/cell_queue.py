@@ -13,7 +13,7 @@ from sandcell_kernel.actions import Answer, ErrandEnded, Perform, Submit, TakeTi
 from sandcell_kernel.answers import Problem
 from sandcell_kernel.cell_output import CellOutput, PastOutputs
 from sandcell_kernel.cells import ContextCell, HelpCell, PythonCell, ShellCell, WrongCell
-from sandcell_kernel.remedies import network_remedy, place_remedy
+from sandcell_kernel.remedies import finds_no_index, network_remedy, place_remedy
 from sandcell_kernel.requests import (
     INTERRUPTED,
     Run,
@@ -74,6 +74,8 @@ class CellQueue:
     def add(self, run: Run) -> None:
         """Queue a cell; one too many is refused."""
         run.shown = CellOutput(self._max_output)
+        if not run.silent:
+            run.remedy = network_remedy(text_field(run.request, "code"), has_network=self._has_network)
         if len(self._waiting) < self._max_waiting:
             self._waiting.append(run)
         else:
@@ -150,6 +152,7 @@ class CellQueue:
         """Show output of the work of a cell: of a shell cell also after its end, from a job in the background."""
         run = self._of(key) or self._ended_shells.get(key)
         if run is not None:
+            run.needs_remedy |= bool(run.remedy) and finds_no_index(data)
             self._show(run, run.output.feed(name, data))
 
     def show(
@@ -210,6 +213,7 @@ class CellQueue:
     # --- inside
 
     def _pass_on(self, run: Run, channel: Channel, message: Message) -> None:
+        run.needs_remedy |= bool(run.remedy) and finds_no_index(message.content)
         was_cut = run.shown.is_cut
         shown = run.shown.take(message) if channel == "iopub" else message
         if shown is not None:
@@ -272,10 +276,9 @@ class CellQueue:
         """Say what to do where a cell wanted what its sandbox has not."""
         if run.silent:
             return
-        code = text_field(run.request, "code")
-        advice = network_remedy(code, has_network=self._has_network)
+        advice = run.remedy if run.needs_remedy else ""
         if not advice and run.reply is not None and isinstance(run.where, PythonCell | ContextCell):
-            advice = place_remedy(code, run.reply)
+            advice = place_remedy(text_field(run.request, "code"), run.reply)
         if advice:
             self._out.note(run.request, advice)
 

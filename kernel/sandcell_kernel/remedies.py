@@ -14,13 +14,14 @@ if TYPE_CHECKING:
 
     from sandcell_kernel.wire import Message
 
-__all__ = ["missing_file_remedy", "network_remedy", "place_remedy"]
+__all__ = ["finds_no_index", "missing_file_remedy", "network_remedy", "place_remedy"]
 
 _MISSING = re.compile(r"\[Errno 2\] .{0,100}: '([^'\n]{1,500})'")
 _INSTALL = re.compile(r"^[ \t]*[%!]*[ \t]*(?:python3? -m )?pip3? install\b([^\n]{0,500})", re.MULTILINE)
 _INDEX = "%sandbox network pypi.org files.pythonhosted.org"
 _UNKNOWN = re.compile(r"magic (?:function )?`(%{1,2}\w+)` not found")
 _OURS = re.compile(rf"^[ \t]*({'|'.join(each.name for each in MAGICS)})\b", re.MULTILINE)
+_NO_INDEX = (b"No matching distribution found", b"name resolution")  # pip's words, and the system's
 _OFFLINE = ("--no-index", "./", "/", "-e ", ".whl")
 
 
@@ -53,6 +54,11 @@ def network_remedy(code: str, *, has_network: bool) -> str:
         f"the sandbox has no network, so pip finds no index. Let it reach one, in a cell: {_INDEX}; "
         f"or have a kernel with the packages: sandcell kernel install --name mine {names}"
     )
+
+
+def finds_no_index(output: bytes) -> bool:
+    """Whether this is of a pip that has found no index."""
+    return any(words in output for words in _NO_INDEX)
 
 
 def place_remedy(code: str, reply: Message) -> str:

@@ -56,6 +56,8 @@ class Run:
     count: int = 0
     output: ShellOutput = field(default_factory=lambda: ShellOutput(0))  # of work
     shown: CellOutput = field(default_factory=lambda: CellOutput(0))  # of a kernel
+    remedy: str = ""  # what helps if the cell finds no network
+    needs_remedy: bool = False
 
 
 @dataclass(slots=True)

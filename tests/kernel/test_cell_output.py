@@ -95,6 +95,13 @@ def test_an_error_is_bounded_and_its_last_lines_are_kept(kind: str) -> None:
     assert "more characters" in body["traceback"][-2]
 
 
+def test_an_error_without_a_traceback_says_itself_what_it_is() -> None:
+    error = new_message("error", {"ename": "E", "evalue": "why", "traceback": []}, session="s")
+    shown = CellOutput(LIMIT).take(error)
+    assert shown is not None
+    assert shown.body() == {"ename": "E", "evalue": "why", "traceback": ["E: why"]}
+
+
 def test_errors_without_end_are_forged_and_counted() -> None:
     output = CellOutput(LIMIT)
     error = new_message("error", {"ename": "E", "evalue": "", "traceback": []}, session="s")

@@ -480,6 +480,26 @@ def test_an_interpreter_that_died_counts_from_its_start_and_not_from_the_one_bef
     assert refused.body()["execution_count"] == 1
 
 
+@pytest.mark.parametrize(
+    ("said", "is_helped"),
+    [("ERROR: No matching distribution found for x", True), ("Requirement already satisfied: x", False)],
+)
+@pytest.mark.parametrize("code", ["%pip install x", "%%shell\npip install x"])
+def test_an_installation_that_finds_no_index_is_helped_and_one_that_needs_none_is_not(
+    code: str, said: str, *, is_helped: bool
+) -> None:
+    front, asked = make_front(), execute(code)
+    if code.startswith("%%shell"):
+        start_shell(front, asked)
+        told = front.show_output(asked.key, "stdout", said.encode()) + end_work(front, asked, command_end(1))
+    else:
+        front.receive("shell", asked)
+        told = say(front, asked, BUSY, ("iopub", "stream", {"name": "stdout", "text": said}), reply(), IDLE)
+        told += end(front, asked)
+    notes = [each.body()["text"] for each in messages(told, "stream") if "[sandcell]" in each.body()["text"]]
+    assert any("--package x" in note for note in notes) is is_helped
+
+
 def test_what_no_front_end_can_read_is_dropped_and_its_cell_goes_on() -> None:
     front, asked = make_front(), execute()
     front.receive("shell", asked)
