@@ -17,6 +17,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the entry is root's, 
 ENTRY = Path(__file__).parents[2] / "container" / "image" / "entry.py"
 OWNER = 61234
 # In a process of its own: it changes identities and folders.
+BOOT = '{"network": "none"}'
 PROGRAM = """
 import importlib.util, json, os, sys
 spec = importlib.util.spec_from_file_location("entry", sys.argv[1])
@@ -46,7 +47,7 @@ def folder(tmp_path: Path) -> Path:
     """Somebody else's, closed to all others, as a host program makes it."""
     made = tmp_path / "host"
     made.mkdir(mode=0o700)
-    (made / "boot.json").write_text("{}")
+    (made / "boot.json").write_text(BOOT)
     for path in (made, made / "boot.json"):
         os.chown(path, OWNER, OWNER)
     return made
@@ -54,7 +55,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_it_reads_binds_and_logs_as_the_owner_and_is_root_again(folder: Path) -> None:
     with _open(folder) as process:
-        assert _facts(process) == {"boot": "{}", "cwd": "/", "euid": 0}
+        assert _facts(process) == {"boot": BOOT, "cwd": "/", "euid": 0}
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(folder / "guest.sock"))
         assert (folder / "guest.log").read_text() == "a word\n"
