@@ -36,14 +36,17 @@ NOT_PUBLIC = (
 _MOST_TOLD = 20  # packets: user code may try as many as it likes
 
 
-def ruleset(items: Iterable[str], *, own: Sequence[str], resolver: str, log: int | None) -> str:
+def ruleset(
+    items: Iterable[str], *, own: Sequence[str], resolver: str, log: int | None, published: Sequence[int] = ()
+) -> str:
     """Return the rules: its own loopback, the `resolver` at port 53, the addresses of `items`, and what is public, but for the
     addresses `own` of the machine itself. IPv4 by TCP and UDP, nothing else. What is refused fails at once, and the address is
-    told to the group `log` of the packet log, where there is one."""
+    told to the group `log` of the packet log, where there is one. At the ports `published` who connected is answered."""
     refused = [_set(NOT_PUBLIC), *([_set(sorted(set(own)))] if own else [])]
     rules = [
         'oifname "lo" accept',
         f"ip daddr {resolver} meta l4proto {{ tcp, udp }} th dport 53 accept",
+        *(f"tcp sport {port} ct direction reply ct state established accept" for port in published),
         *(_accepted(rule) for rule in parse_allowed(items).rules),
         *(line for each in refused for line in _refused(each, log)),
         "meta nfproto ipv4 meta l4proto { tcp, udp } accept",

@@ -114,7 +114,8 @@ def test_what_a_daemon_would_ignore_is_refused(runtime: str, engine: str) -> Non
     "fields",
     [
         {"publish": (PublishedPort(80, 80),)},
-        {"publish": (PublishedPort(80, 80),), "network": "open"},
+        {"publish": (PublishedPort(80, 80),), "network": ("a.org",)},
+        {"publish": (PublishedPort(80, 80, "::1"),), "network": "open"},
         {"dns": ("192.0.2.1",)},
         {"dns": ("192.0.2.1",), "network": ("a.org",)},
         {"dns": ("2001:db8::1",), "network": "open"},
@@ -131,7 +132,7 @@ def test_what_would_mean_nothing_is_refused(fields: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"network": "open", "dns": ("192.0.2.1",)},
+        {"network": "open", "dns": ("192.0.2.1",), "publish": (PublishedPort(80, 80),)},
         {"network": ("a.org",)},
         {"runtime": "runsc"},
         {"runtime": "runc"},

@@ -13,6 +13,7 @@ from sandcell_container.engines.docker_folder import Folder
 from sandcell_container.engines.docker_way import open_way
 from sandcell_container.errors import ErrorCode, SandcellError
 from sandcell_container.policy import add_policy
+from sandcell_container.spec import SandboxSpec
 from sandcell_container.unix_address import connect_address
 
 if TYPE_CHECKING:
@@ -29,13 +30,17 @@ def folder(tmp_path: Path) -> Folder:
     return made
 
 
+def spec(*hosts: str) -> SandboxSpec:
+    return SandboxSpec(id="sbx_1", name="one", network=hosts)
+
+
 @contextmanager
 def way_in(folder: Folder) -> Generator[tuple[socket.socket, int]]:
     """Start a proxy and be the entry: yields what would be the guest's end, and the port of the proxy."""
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)) as way:
         way.settimeout(_DEADLINE_S)
         with (
-            open_way(folder, ("listed.invalid",), time.monotonic() + _DEADLINE_S),
+            open_way(folder, spec("listed.invalid"), time.monotonic() + _DEADLINE_S),
             socket.create_server(("127.0.0.1", 0)) as listener,
             connect_address(folder.way) as address,
         ):
@@ -71,18 +76,21 @@ def test_it_ends_with_the_guest(folder: Folder) -> None:
 
 
 def test_a_container_that_comes_to_no_proxy_is_an_error(folder: Folder) -> None:
-    with pytest.raises(SandcellError) as failed, open_way(folder, ("a.org",), time.monotonic() + _DEADLINE_S):
+    with (
+        pytest.raises(SandcellError) as failed,
+        open_way(folder, spec("a.org"), time.monotonic() + _DEADLINE_S),
+    ):
         pass
     assert failed.value.code is ErrorCode.START_FAILED
     assert "same version" in failed.value.hint
 
 
 def test_a_start_that_fails_is_told_as_what_it_is(folder: Folder) -> None:
-    with pytest.raises(ZeroDivisionError), open_way(folder, ("a.org",), time.monotonic() + _DEADLINE_S):
+    with pytest.raises(ZeroDivisionError), open_way(folder, spec("a.org"), time.monotonic() + _DEADLINE_S):
         raise ZeroDivisionError
     assert sorted(each.name for each in folder.path.iterdir()) == ["network", "proxy.log"]
 
 
 def test_without_a_network_there_is_none(folder: Folder) -> None:
-    with open_way(folder, "none", time.monotonic()):
+    with open_way(folder, SandboxSpec(id="sbx_1", name="one"), time.monotonic()):
         assert list(folder.path.iterdir()) == []

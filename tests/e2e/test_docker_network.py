@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,7 +83,7 @@ def test_a_proxy_is_powerless_and_a_container_without_reaches_nothing(place: Pla
 
 @pytest.mark.usefixtures("tunnel")
 def test_an_open_network_has_a_powerless_process_and_may_be_closed(place: Place, site: str) -> None:
-    with place.create(network="open", dns=["10.9.8.53"]) as made:
+    with place.create(network="open", dns=["10.9.8.53"], publish=["0:8000"]) as made:
         tunnel = way_of(made)
         assert tunnel.name() == "slirp4netns"
         made.files.write("note", "kept")
@@ -94,6 +95,10 @@ def test_an_open_network_has_a_powerless_process_and_may_be_closed(place: Place,
         assert made.files.read("/etc/resolv.conf") == "nameserver 10.9.8.53\n"
         assert run(made, ASK_SERVER, "10.9.8.53") == "sent"
         assert "Errno" in run(made, ASK_SERVER, "10.9.8.54")
+        (told,) = [each for each in made.info().warnings if "port 8000 is published at" in each]
+        address = told.split()[5].rstrip(",")
+        made.start_process("python3 -m http.server 8000").wait_for_port(8000, timeout=DEADLINE)
+        assert "note" in urllib.request.urlopen(f"http://{address}/", timeout=DEADLINE).read().decode()
         tunnel.kill()
         assert "may not reach 10.9.8.54:53" in refusals(made)[0]
         assert "slirp4netns of the sandbox has ended" in refusals(made, 2)[1]
@@ -113,3 +118,13 @@ def test_who_is_not_root_cannot_open_it(place: Place, monkeypatch: pytest.Monkey
         place.create(network="open")
     assert caught.value.code is ErrorCode.ENGINE_UNAVAILABLE
     assert "network=[" in caught.value.hint
+
+
+@pytest.mark.usefixtures("tunnel")
+def test_a_port_that_is_taken_is_not_published_and_leaves_nothing(place: Place, site: str) -> None:
+    before = {each.id for each in place.client.containers.list(all=True)}
+    with pytest.raises(SandcellError) as caught:
+        place.create(network="open", publish=[f"{site}:8000"])
+    assert caught.value.code is ErrorCode.START_FAILED
+    assert f"{site} cannot be published" in caught.value.message
+    assert {each.id for each in place.client.containers.list(all=True)} <= before

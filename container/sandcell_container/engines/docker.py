@@ -39,6 +39,7 @@ from sandcell_container.engines.docker_folder import Folder, Kept, folders_in
 from sandcell_container.engines.docker_image import find_image
 from sandcell_container.engines.docker_life import Life, remove_all
 from sandcell_container.engines.docker_options import check_openings, check_spec
+from sandcell_container.engines.docker_publish import choose_ports, words_for
 from sandcell_container.engines.docker_snapshot import list_snapshots, remove_snapshot, take_snapshot
 from sandcell_container.engines.docker_start import open_relay
 from sandcell_container.engines.docker_stats import read_stats
@@ -220,6 +221,9 @@ class DockerEngine(PartialEngine):
 
     def _create(self, spec: SandboxSpec) -> Record:
         check_openings(spec)
+        chosen = replace(spec, publish=choose_ports(spec.publish))
+        words = words_for([each for each in chosen.publish if each not in spec.publish])
+        spec = chosen
         daemon, folder = self._daemon, Folder(self._state / spec.id)
         with open_client(daemon, spec.start_timeout) as client, ExitStack() as held:
             life = self._life(client, daemon, folder)
@@ -232,7 +236,7 @@ class DockerEngine(PartialEngine):
             held.enter_context(folder.locked())
             with ExitStack() as undo:
                 undo.callback(self._undo, life)
-                kept = _kept(spec, daemon, folder, told)
+                kept = _kept(spec, daemon, folder, (*told, *words))
                 folder.write(kept)
                 record = life.run(life.make(kept, image), deadline)
                 undo.pop_all()

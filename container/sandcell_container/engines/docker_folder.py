@@ -7,6 +7,7 @@
         guest.log          its last words
         memo               what it wants to be known after its end
         network            the lists of hosts that it may reach, the last one counts, see `policy`
+        slirp.sock         where what opens it takes orders, see `docker_publish`
         resolv.conf        0644, that of a container with an open network
         way.sock           where its proxy waits for it while it starts, see `docker_way`; where that listens, see `docker_carrier`
         proxy.log          that one's words
@@ -179,6 +180,10 @@ class Folder:
     @property
     def socket(self) -> str:
         return str(self.path / "guest.sock")
+
+    @property
+    def orders(self) -> str:
+        return str(self.path / "slirp.sock")
 
     @property
     def resolver(self) -> Path:

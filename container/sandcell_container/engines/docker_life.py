@@ -123,7 +123,7 @@ class Life:
         self.folder.note_start(starts)
         container = self.container()
         try:
-            with open_way(self.folder, kept.spec.network, deadline, dns=kept.spec.dns):
+            with open_way(self.folder, kept.spec, deadline):
                 start_container(container, self.folder, deadline)
             if self.folder.is_relayed and kept.spec.network != "none":
                 start_carrier(container, self.folder, kept.spec.network)

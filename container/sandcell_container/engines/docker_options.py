@@ -63,10 +63,12 @@ def check_openings(spec: SandboxSpec) -> None:
     Raises:
         InvalidRequest (INVALID_ARGUMENT).
     """
-    if spec.publish:
+    if spec.publish and kind_of(spec.network) != "open":
         raise _meaningless(
-            "publish", "a container is in no network of the engine's", "expose the port: sandbox.ports"
+            "publish", "nothing comes to it", 'expose the port: sandbox.ports, or give it network="open"'
         )
+    if any(":" in each.host for each in spec.publish):
+        raise _meaningless("publish", "an open network has no IPv6", "name an address of IPv4")
     if spec.dns and kind_of(spec.network) != "open":
         raise _meaningless(
             "dns", "nothing in there asks for names", 'leave it out, or give it network="open"'

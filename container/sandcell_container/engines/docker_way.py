@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, NoReturn
 
 from sandcell_container.engines import namespaces
+from sandcell_container.engines.docker_publish import publish
 from sandcell_container.engines.egress import serve_proxy, take_descriptor
 from sandcell_container.engines.launch import Tunnel
 from sandcell_container.engines.launcher import take_identity
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
     from sandcell_container.engines.docker_folder import Folder
-    from sandcell_container.spec import Network
+    from sandcell_container.spec import Network, SandboxSpec
 
 __all__ = ["check_open", "main", "open_way", "write_resolver"]
 
@@ -81,23 +82,22 @@ def check_open(network: Network, engine: str) -> None:
 
 
 @contextmanager
-def open_way(
-    folder: Folder, network: Network, deadline: float, *, dns: Sequence[str] = ()
-) -> Generator[None]:
-    """See that the container that is started in the block reaches the hosts of `network`, and what of an open one are the name servers
-    `dns`; ends when it does. `deadline` is of time.monotonic(). A block that fails leaves no process. With a list see `docker_carrier` for a relayed container.
+def open_way(folder: Folder, spec: SandboxSpec, deadline: float) -> Generator[None]:
+    """See that the container of `spec` that is started in the block reaches what it may, and that its ports are published; ends when
+    that is so. `deadline` is of time.monotonic(). A block that fails leaves no process. With a list see `docker_carrier` for a relayed container.
 
     Raises:
         Unavailable (START_FAILED, START_TIMEOUT): it has no way out. ENGINE_UNAVAILABLE: it is relayed, and so cannot be opened.
     """
-    if network == "none" or folder.is_relayed:
+    if spec.network == "none" or folder.is_relayed:
         yield
     else:
-        with _process(folder, network, dns) as word:
+        with _process(folder, spec) as word:
             yield
             if not folder.is_relayed:  # which is found out by starting
                 _await_open(word, folder, deadline)
-    if folder.is_relayed and kind_of(network) == "open":
+                publish(folder.orders, spec.publish if kind_of(spec.network) == "open" else ())
+    if folder.is_relayed and kind_of(spec.network) == "open":
         raise error(
             ErrorCode.ENGINE_UNAVAILABLE,
             'a container that is reached through its daemon cannot have network="open"',
@@ -107,17 +107,18 @@ def open_way(
 
 
 @contextmanager
-def _process(folder: Folder, network: Network, dns: Sequence[str]) -> Generator[socket.socket]:
+def _process(folder: Folder, spec: SandboxSpec) -> Generator[socket.socket]:
     """Have a process wait for the entry of a container that is about to start; yields the engine's end of `_Side.word`. One to which
     nobody came ends with the block."""
     from sandcell_container.engines.zygote_process import import_path
 
-    tunnel = _tunnel(network, dns) if kind_of(network) == "open" else None
-    Path(folder.way).unlink(missing_ok=True)  # of the last start
+    tunnel = _tunnel(folder, spec) if kind_of(spec.network) == "open" else None
+    for left in (folder.way, folder.orders):  # by the last start
+        Path(left).unlink(missing_ok=True)
     with ExitStack() as held:
         ours, theirs = (held.enter_context(each) for each in socket.socketpair())
         entrance = held.enter_context(listen_at(folder.way, backlog=1, kind=socket.SOCK_SEQPACKET))
-        policy = open_policy(folder.path, network)
+        policy = open_policy(folder.path, spec.network)
         held.callback(os.close, policy)
         log = held.enter_context(_new_log(folder))
         side = _Side(entrance.fileno(), policy, theirs.fileno())
@@ -129,7 +130,7 @@ def _process(folder: Folder, network: Network, dns: Sequence[str]) -> Generator[
                 _START,
                 *(json.dumps(each) for each in (import_path(), side, tunnel and asdict(tunnel))),
             ],
-            cwd="/",
+            cwd=folder.path,  # where slirp4netns makes a socket, which takes no long path
             env={"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"},
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -144,9 +145,14 @@ def _process(folder: Folder, network: Network, dns: Sequence[str]) -> Generator[
         yield ours
 
 
-def _tunnel(network: Network, dns: Sequence[str]) -> Tunnel:
-    found = find_tunnel(network, as_root=True)
-    return replace(found, items=(*found.items, *(f"{address}:{_DNS_PORT}" for address in dns)))
+def _tunnel(folder: Folder, spec: SandboxSpec) -> Tunnel:
+    found = find_tunnel(spec.network, as_root=True)
+    return replace(
+        found,
+        items=(*found.items, *(f"{address}:{_DNS_PORT}" for address in spec.dns)),
+        published=tuple(each.port for each in spec.publish),
+        orders=Path(folder.orders).name if spec.publish else "",
+    )
 
 
 def _new_log(folder: Folder) -> BinaryIO:

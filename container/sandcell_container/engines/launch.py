@@ -41,16 +41,19 @@ class Program:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tunnel:
     """What opens the network of a sandbox: the programs, the addresses in `items` that it may reach though they are not
-    public, and whether it needs an `own_device`, because the host's is root's alone."""
+    public, and whether it needs an `own_device`, because the host's is root's alone. `published` are ports that may be answered
+    from, by who takes orders at the socket `orders`."""
 
     slirp: str
     nft: str
     items: tuple[str, ...]
     own_device: bool
+    published: tuple[int, ...] = ()
+    orders: str = ""
 
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> Tunnel:
-        typed: dict[str, Any] = {"items": tuple(fields["items"])}
+        typed: dict[str, Any] = {name: tuple(fields[name]) for name in ("items", "published")}
         return cls(**(fields | typed))
 
 

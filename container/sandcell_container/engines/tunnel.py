@@ -176,7 +176,9 @@ def become_slirp(tunnel: Tunnel, network: int, *, ready: int, end: int) -> NoRet
     resource.setrlimit(resource.RLIMIT_NOFILE, (_MOST_FILES, _MOST_FILES))
     for kept in (ready, end, network):
         os.set_inheritable(kept, True)
-    ends = (f"--ready-fd={ready}", f"--exit-fd={end}")
+    ends = [f"--ready-fd={ready}", f"--exit-fd={end}"]
+    if tunnel.orders:
+        ends.append(f"--api-socket={tunnel.orders}")
     os.execve(tunnel.slirp, [tunnel.slirp, *_OPTIONS, *ends, f"/proc/self/fd/{network}", "tap0"], {})
 
 
@@ -188,7 +190,10 @@ def set_filter(tunnel: Tunnel, opened: namespaces.OwnedNetwork, *, told: socket.
         TunnelError: it cannot be; standard error has the words of nft.
     """
     own = _own_addresses()
-    logged, silent = (ruleset(tunnel.items, own=own, resolver=RESOLVER, log=group) for group in (GROUP, None))
+    logged, silent = (
+        ruleset(tunnel.items, own=own, resolver=RESOLVER, log=group, published=tunnel.published)
+        for group in (GROUP, None)
+    )
     if told is not None and _run_nft(tunnel.nft, logged, opened, lambda: _hand_over_log(told)):
         return
     if not _run_nft(tunnel.nft, silent, opened, lambda: None):
