@@ -40,6 +40,10 @@ _SOCKETS: dict[Channel, int] = {
     "stdin": zmq.ROUTER,
     "iopub": zmq.XPUB,
 }
+# arithmetic with the enums costs more than to send
+_AT_ONCE = int(zmq.NOBLOCK)
+_MORE = int(zmq.SNDMORE) | _AT_ONCE
+_READABLE = int(zmq.POLLIN)
 _LINGER_MS = 1000  # what was sent last, a shutdown_reply, still has to leave
 _BATCH = 64  # messages in one go, before the loop gets its turn
 _MAX_ASKED = 8192  # requests whose senders are remembered
@@ -156,8 +160,11 @@ class OuterSockets:
 
     def _write(self, channel: Channel, identities: list[bytes], message: Message) -> None:
         socket = self._sockets[channel]
-        socket.send_multipart(self._signer.pack(message, identities), zmq.NOBLOCK)
-        if int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+        *parts, last = self._signer.pack(message, identities)
+        for part in parts:
+            socket.send(part, _MORE)
+        socket.send(last, _AT_ONCE)
+        if int(socket.getsockopt(zmq.EVENTS)) & _READABLE:
             self._loop.call_soon(self._drain, channel)
 
     def _drain(self, channel: Channel) -> None:

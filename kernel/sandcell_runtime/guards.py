@@ -102,13 +102,17 @@ def _alarm_after(seconds: float) -> Generator[None]:
 
 class GuardedEvents(EventManager):
     """IPython's events, whose callbacks can end nothing: one that raises SystemExit would end the kernel, or leave its run
-    without an end."""
+    without an end. But an interrupt that comes before the code has begun is the code's: nobody would send another one."""
 
     def trigger(self, event: str, *args: object, **kwargs: object) -> None:
         for function in list(self.callbacks[event]):
             try:
                 function(*args, **kwargs)
-            except BaseException:  # noqa: BLE001 -- of a library or of the user's: it is shown, as IPython does with most
+            except (
+                BaseException
+            ) as problem:  # of a library or of the user's: it is shown, as IPython does with most
+                if isinstance(problem, KeyboardInterrupt) and event.startswith("pre_"):
+                    raise
                 if self.print_on_error:
                     print(f"Error in callback {function} (for {event}):")  # noqa: T201 -- as IPython does
                 self.shell.showtraceback()

@@ -41,6 +41,14 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SPIN = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"
+STRIKE_FIRST = """
+import signal
+events = get_ipython().events
+def strike():
+    events.unregister("pre_execute", strike)
+    signal.raise_signal(signal.SIGINT)
+events.register("pre_execute", strike)
+"""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -195,6 +203,14 @@ async def test_a_very_short_time_costs_no_state(house: House, timeout: float) ->
     run = await house.run("import time; time.sleep(60)", timeout=timeout)
     assert run.timed_out
     assert run.end.state == "kept"
+
+
+async def test_an_interrupt_that_comes_before_the_code_begins_is_heeded(house: House) -> None:
+    await house.run(STRIKE_FIRST)
+    run = await house.run("began = True")
+    assert run.error is not None
+    assert run.error.name == "KeyboardInterrupt"
+    assert (await house.run("'began' in globals()")).value is False
 
 
 async def test_a_run_that_does_not_heed_is_killed(house: House) -> None:

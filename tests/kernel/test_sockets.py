@@ -43,6 +43,8 @@ class Client:
         for channel in CHANNELS:
             kind = zmq.SUB if channel == "iopub" else zmq.DEALER
             socket = stack.enter_context(context.socket(kind))
+            # What was sent before the connection is there would else be waited for at the end, when nobody listens any more.
+            socket.setsockopt(zmq.LINGER, 0)
             if channel == "iopub":
                 socket.setsockopt(zmq.RCVHWM, 0)
                 socket.setsockopt(zmq.SUBSCRIBE, b"")
@@ -59,7 +61,7 @@ class Client:
         return message
 
     async def next(self, channel: Channel) -> Message:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             _, message = self._signer.unpack(await self._sockets[channel].recv_multipart())
         return message
 
@@ -85,7 +87,7 @@ class Outer:
         self.got.put_nowait(Got(channel, message))
 
     async def next(self) -> Got:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             return await self.got.get()
 
     async def client(self, key: str | None = None) -> Client:
@@ -205,7 +207,7 @@ async def test_the_heartbeat_answers_while_the_loop_is_busy(outer: Outer) -> Non
 
     def beat() -> None:
         with zmq.Context[zmq.Socket[bytes]]() as context, context.socket(zmq.REQ) as heart:
-            heart.rcvtimeo = 5000
+            heart.rcvtimeo = 20_000
             heart.connect(f"{address}{connection.hb_port}")
             heart.send(b"ping")
             echoed.append(heart.recv())
