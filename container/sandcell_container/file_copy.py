@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import os
 
-from sandcell_container.pour import write_all
+from sandcell_container.holes import before_hole, skip_hole, write_all
 
 __all__ = ["copy_piece"]
 
@@ -18,11 +18,15 @@ _MOST_IN_MEMORY = 2**20
 
 
 def copy_piece(given: int, made: int, at: int, most: int) -> int:
-    """Copy at most `most` bytes from `at` of `given` on to where `made` stands; return how many, 0 at the end of `given`.
+    """Copy at most `most` bytes from `at` of `given` on to where the new file `made` stands; return how many, 0 at the end
+    of `given`. A hole stays one.
 
     Raises:
         OSError: one cannot be read, or the other not be written.
     """
+    if hole := skip_hole(given, made, at, most):
+        return hole
+    most = before_hole(given, at, most)
     for copy in (_share, _send):
         try:
             return copy(given, made, at, most)

@@ -10,7 +10,9 @@ import fcntl
 import os
 from typing import Self
 
-__all__ = ["Pour", "write_all"]
+from sandcell_container.holes import write_all
+
+__all__ = ["Pour"]
 
 _PIPE = 2**20
 _REFUSED = {errno.EINVAL, errno.ENOSYS, errno.EBADF}  # by a file system, a terminal, an old kernel
@@ -79,10 +81,3 @@ class Pour:
     def _drop(self) -> None:
         while self._held:
             self._held -= len(os.read(self._from, self._held))
-
-
-def write_all(fd: int, data: bytes | memoryview) -> None:
-    """Write all of it. Raises OSError."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view[:_PIPE]) :]

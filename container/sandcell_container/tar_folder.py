@@ -10,6 +10,7 @@ import errno
 import os
 
 from sandcell_container.drafts import draft_name
+from sandcell_container.holes import write_with_holes
 from sandcell_container.tar_reader import InvalidArchive
 
 __all__ = ["FolderMaker"]
@@ -63,12 +64,12 @@ class FolderMaker:
 
     def write(self, data: memoryview) -> None:
         self.bytes += len(data)
-        while data:
-            data = data[os.write(self._file, data) :]
+        write_with_holes(self._file, data)
 
     def end_file(self) -> None:
         name, temporary, mtime = self._place
         parent = self._enter(name[:-1])
+        os.ftruncate(self._file, os.lseek(self._file, 0, os.SEEK_CUR))
         os.utime(self._file, (mtime, mtime))
         os.close(self._file)
         self._file = -1

@@ -155,6 +155,15 @@ def test_nothing_is_written_through_a_symlink(tmp_path: Path) -> None:
     assert not (tmp_path / "again" / "file").is_symlink()
 
 
+def test_a_file_of_zeros_takes_no_room_where_it_comes_to(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with (tmp_path / "folder" / "sparse").open("wb") as file:
+        file.truncate(2**26)
+    unpack(FolderPacker(os.fsencode(tmp_path / "folder")).chunks(), tmp_path / "other")
+    status = (tmp_path / "other" / "sparse").stat()
+    assert (status.st_size, status.st_blocks) == (2**26, 0)
+
+
 @pytest.mark.parametrize("length", [10, 10_000])
 def test_one_that_is_compressed_is_called_so(tmp_path: Path, length: int) -> None:
     squeezed = {

@@ -341,6 +341,18 @@ def test_an_archive_over_http(http: Http, sandbox: Sandbox) -> None:
     assert refused["error"]["code"] == "PERMISSION_DENIED"
 
 
+def test_holes_take_no_room_on_this_machine(sandbox: Sandbox, tmp_path: Path) -> None:
+    sandbox.exec("mkdir holes; echo x > holes/f; truncate -s 64M holes/f; truncate -s 1T holes.bin")
+    sandbox.files.download("holes", tmp_path / "holes")
+    sandbox.files.backup("holes", tmp_path / "holes.tar")
+    sandbox.files.download("holes.bin", tmp_path / "one")
+    found = [(tmp_path / each).stat() for each in ("holes/f", "holes.tar", "one")]
+    assert [each.st_size >> 26 for each in found] == [1, 1, 2**14]
+    assert sum(each.st_blocks * 512 for each in found) < 2**23  # of 64 MiB twice, and a TiB
+    assert sandbox.files.restore(tmp_path / "holes.tar", "again").files == 1
+    assert sandbox.exec("cmp holes/f again/f && rm -r holes holes.bin again").ok
+
+
 # --- the command line
 
 

@@ -21,7 +21,7 @@ from sandcell_container.guest.file_cursor import decode_place, encode_place
 from sandcell_container.guest.file_errors import error_of_answer, error_of_errno
 from sandcell_container.guest.readable_file import ReadableFile, with_mime
 from sandcell_container.guest.user_worker import believe
-from sandcell_container.pour import write_all
+from sandcell_container.holes import write_all
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence

@@ -13,6 +13,7 @@ _PACKAGES = ("sandcell_container", "sandcell_container.guest", "sandcell_contain
 _SHARED = (
     "drafts",
     "file_tag",
+    "holes",
     "tar_folder",
     "tar_reader",
     "tar_writer",

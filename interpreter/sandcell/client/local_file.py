@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from sandcell_container.drafts import draft_name
+from sandcell_container.holes import write_all, write_with_holes
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -57,10 +58,15 @@ class Replacement:
         return self._file.fileno()
 
     def write(self, data: bytes) -> None:
-        self._file.write(data)
+        if self._part is None:
+            write_all(self.fd, data)
+        else:
+            write_with_holes(self.fd, data)
 
     def keep(self) -> None:
         """Put it in its place, with the permission bits of what it replaces."""
+        if self._part is not None:
+            os.ftruncate(self.fd, os.lseek(self.fd, 0, os.SEEK_CUR))
         self._file.close()
         if self._part is None:
             return

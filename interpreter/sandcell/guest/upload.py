@@ -16,7 +16,8 @@ from sandcell.guest.pipe import ChunkPipe
 from sandcell.guest.request import ApiHandler
 from sandcell_container.errors import SandcellError
 from sandcell_container.guest.file_errors import error_of_errno
-from sandcell_container.pour import Pour, write_all
+from sandcell_container.holes import write_all
+from sandcell_container.pour import Pour
 
 if TYPE_CHECKING:
     import asyncio

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from sandcell.client.blocking.channel import to_its_end
 from sandcell.client.protocol import Cut, Head, unreachable
-from sandcell_container.pour import Pour, write_all
+from sandcell_container.holes import write_all
+from sandcell_container.pour import Pour
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
