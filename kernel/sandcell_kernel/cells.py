@@ -178,13 +178,15 @@ def _read_cell_magic(magic: Magic, first: str, rest: str, offset: int) -> Cell:
     operands, options = _sort_words(words, magic.options, usage_of(magic))
     _check_count(operands, magic.least, magic.most, usage_of(magic))
     name = operands[0] if operands else None
+    # A shell takes the ends of lines as Windows has them for a part of its words.
+    lines = rest.replace("\r\n", "\n") if first.endswith("\r") else rest
     match magic.name:
         case "%%shell":
-            return ShellCell(_id(name, "name of a session") or _DEFAULT_SESSION, rest)
+            return ShellCell(_id(name, "name of a session") or _DEFAULT_SESSION, lines)
         case "%%exec":
-            return ExecCell(rest)
+            return ExecCell(lines)
         case "%%process":
-            return ProcessCell(_id(name, "id of a process"), rest, "--detach" in options)
+            return ProcessCell(_id(name, "id of a process"), lines, "--detach" in options)
         case _:
             context_id = _id(name, "name of a context")
             assert context_id is not None, "its magic asks for one"

@@ -54,6 +54,8 @@ def test_what_is_not_ours_is_python(code: str) -> None:
         ("\n \n%%shell\nls", "shell", "ls"),
         ("  %%shell build\n  ls", "build", "  ls"),
         ("%%shell build-2\r\nls", "build-2", "ls"),
+        ("%%shell\r\ncd a\r\nls\r\n", "shell", "cd a\nls\n"),
+        ("%%shell\ncat <<x\na\r\nx\n", "shell", "cat <<x\na\r\nx\n"),
     ],
 )
 def test_the_first_line_names_the_session(code: str, session: str, rest: str) -> None:
