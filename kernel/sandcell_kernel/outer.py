@@ -93,6 +93,10 @@ class _Open:
     count: int = 0  # of a cell that runs
 
     @property
+    def is_silent(self) -> bool:
+        return flag_field(self.message, "silent", default=False)
+
+    @property
     def is_done(self) -> bool:
         return self.idle and (self.replied or not reply_type(self.message.msg_type))
 
@@ -235,16 +239,16 @@ class OuterKernel:
     ) -> list[OuterAction]:
         """Display something in a cell, by MIME type; an update replaces what has the same `display_id`."""
         asked = self._open.get(key)
-        if asked is None:
+        if asked is None or asked.is_silent:
             return []
         return [self._answers.display(asked.message, data, display_id=display_id, is_update=is_update)]
 
     def say(self, key: RequestKey, text: str) -> list[OuterAction]:
         """Say a line of ours in a cell."""
         asked = self._open.get(key)
-        return (
-            [] if asked is None else [self._answers.stream(asked.message, "stderr", f"[sandcell] {text}\n")]
-        )
+        if asked is None or asked.is_silent:
+            return []
+        return [self._answers.stream(asked.message, "stderr", f"[sandcell] {text}\n")]
 
     def ask(self, key: RequestKey, prompt: str) -> list[OuterAction]:
         """Ask whoever runs a cell for a line; answered by an `Answered`, or never."""

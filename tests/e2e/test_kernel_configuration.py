@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.usefixtures("kernelspec")
 
-INSTALL = "kernel install --name data --engine local --memory 300MiB --pids 300 --env WHO=spec --prefix"
+INSTALL = "kernel install --name data --engine local --memory 300MiB --pids 300 --env WHO=spec --transfers . --network-changes --prefix"
 
 
 @pytest.fixture
@@ -61,6 +61,11 @@ async def test_the_later_one_wins_option_by_option(
         assert (await notebook.run("import os; print(os.environ['WHO'])")).text() == "environment\n"
         await notebook.run("%sandbox env WHO=cell")
         assert (await notebook.run("print(os.environ['WHO'])")).text() == "cell\n"
+        uploaded = await notebook.run("%sandbox upload beside.csv\n%sandbox network none", allow_stdin=False)
+        assert (uploaded.reply["status"], uploaded.text("stderr")) == (
+            "ok",
+            "[sandcell] 1 file, 4 B: beside.csv in the sandbox\n",
+        )
 
 
 @pytest.mark.docker

@@ -275,6 +275,12 @@ def test_an_errand_is_what_the_front_end_has_sent_and_is_done_once() -> None:
     assert (said.channel, said.message.body()) == ("control", {"number": 1})
 
 
+def test_an_errand_of_a_silent_cell_shows_nothing() -> None:
+    kernel, asked = uploading(silent=True)
+    kernel.hear("control", errand(asked, 1))
+    assert kernel.show(asked.key, {"text/plain": "half"}) == kernel.say(asked.key, "done") == []
+
+
 @pytest.mark.parametrize("number", [0, 2, -1, 10**9])
 def test_a_guest_that_asks_for_what_nobody_has_sent_is_refused(number: int) -> None:
     kernel, asked = uploading()
