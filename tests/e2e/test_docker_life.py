@@ -225,7 +225,7 @@ def test_a_container_whose_maker_died_before_its_start_is_rubbish(place: Place, 
     place.engine.stop(kept.id)
     folder = the_host().config.state_path / place.name / kept.id
     record = folder / "record.json"
-    record.write_text(record.read_text().replace('"starts":1', '"starts":0'))
+    record.write_text(record.read_text().replace('"starts": 1', '"starts": 0'))
     with place.create(name=kept.name) as made:
         assert made.id != kept.id
     assert not folder.exists()

@@ -221,9 +221,9 @@ class DockerEngine(PartialEngine):
 
     def _create(self, spec: SandboxSpec) -> Record:
         check_openings(spec)
-        chosen = replace(spec, publish=choose_ports(spec.publish))
-        words = words_for([each for each in chosen.publish if each not in spec.publish])
-        spec = chosen
+        ports = choose_ports(spec.publish)
+        words = words_for([each for each in ports if each not in spec.publish])
+        spec = replace(spec, publish=ports)
         daemon, folder = self._daemon, Folder(self._state / spec.id)
         with open_client(daemon, spec.start_timeout) as client, ExitStack() as held:
             life = self._life(client, daemon, folder)
