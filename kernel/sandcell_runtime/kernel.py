@@ -35,7 +35,7 @@ from sandcell_runtime.usage import Meter, PeakMemory
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Generator
-    from types import FrameType
+    from types import FrameType, TracebackType
 
     from sandcell_runtime.outlet import Outlet
     from sandcell_runtime.publishing import PublishingThread
@@ -112,6 +112,20 @@ class Shell(ZMQInteractiveShell):
 
     def init_environment(self) -> None:
         """Leave the environment as it was given: stock forces colours and pagers on every child process."""
+
+    def showtraceback(self, *args: Any, **kwargs: Any) -> None:
+        """Show an exception. One by an interrupt that came before the code has no line of it to show, and to draw IPython's own,
+        out of files of thousands, takes longer than the grace of an interrupt may be."""
+        kind, value, at = sys.exc_info()
+        if kind is KeyboardInterrupt and not self._has_code(at):
+            self._showtraceback(KeyboardInterrupt, cast("KeyboardInterrupt", value), ["KeyboardInterrupt"])
+        else:
+            super().showtraceback(*args, **kwargs)
+
+    def _has_code(self, at: TracebackType | None) -> bool:
+        while at is not None and at.tb_frame.f_globals is not self.user_global_ns:
+            at = at.tb_next
+        return at is not None
 
     def _showtraceback(self, etype: type[BaseException], evalue: BaseException, stb: list[str]) -> None:
         if not self.kernel.is_fork:

@@ -200,6 +200,8 @@ async def test_output_before_the_time_was_over_is_there(house: House) -> None:
 
 @pytest.mark.parametrize("timeout", [0.0001, 0.001, 0.002, 0.005])
 async def test_a_very_short_time_costs_no_state(house: House, timeout: float) -> None:
+    # What draws tracebacks is imported with the first one, which may take longer than the grace here.
+    await house.run("raise KeyboardInterrupt")
     run = await house.run("import time; time.sleep(60)", timeout=timeout)
     assert run.timed_out
     assert run.end.state == "kept"
@@ -211,6 +213,16 @@ async def test_an_interrupt_that_comes_before_the_code_begins_is_heeded(house: H
     assert run.error is not None
     assert run.error.name == "KeyboardInterrupt"
     assert (await house.run("'began' in globals()")).value is False
+
+
+async def test_an_interrupt_that_comes_before_the_code_draws_nothing_of_the_machinery(house: House) -> None:
+    await house.context("struck")
+    strike = "import functools, signal\nstrike = functools.partial(signal.raise_signal, signal.SIGINT)\n"
+    await house.run(f"{strike}get_ipython().events.register('pre_execute', strike)", context="struck")
+    run = await house.run("1", context="struck")
+    assert run.error is not None
+    assert (run.error.name, run.error.traceback) == ("KeyboardInterrupt", ["KeyboardInterrupt"])
+    await house.contexts.delete("struck")
 
 
 async def test_a_run_that_does_not_heed_is_killed(house: House) -> None:
