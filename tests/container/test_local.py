@@ -297,7 +297,9 @@ def test_a_spawner_that_never_speaks_is_not_waited_for(
         engine.create(spec(start_timeout=0.3))
     assert caught.value.code is ErrorCode.START_TIMEOUT
     assert [record.name for record in engine.list()] == ["first"]
-    assert len(list((tmp_path / "sandboxes").iterdir())) == 2
+    # Where its control group has not emptied yet, it lies beside for the next look.
+    kept = [path for path in (tmp_path / "sandboxes").iterdir() if not path.name.startswith(".gone-")]
+    assert len(kept) == 2
 
 
 def test_a_machine_without_namespaces_is_named_with_remedies(

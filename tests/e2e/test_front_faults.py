@@ -131,7 +131,7 @@ async def test_a_file_beside_the_notebook_comes_with_its_remedy(
     async with open_notebook() as notebook:
         cell = await notebook.run("open('beside.csv')")
         assert cell.reply["ename"] == "FileNotFoundError"
-        assert "sandcell cp ./beside.csv kernel-" in cell.text("stderr")
+        assert "%sandbox upload beside.csv" in cell.text("stderr")
         assert (await notebook.run("open('nowhere.csv')")).text("stderr") == ""
 
 
