@@ -133,6 +133,10 @@ class Run:
     def is_over(self) -> bool:
         return self.machine.phase is Phase.ENDED
 
+    def expects(self, _channel: Channel) -> bool:
+        """Whether something is still to come for it on a channel: a kernel has one run at a time."""
+        return not self.is_over
+
     def connect(self, output: RunOutput | None) -> None:
         """Say where its output comes from, before it is sent; None: from messages alone."""
         self._output = output
@@ -288,6 +292,10 @@ class Request:
     def is_over(self) -> bool:
         return not self._owed
 
+    def expects(self, channel: Channel) -> bool:
+        """Whether something is still to come for it on a channel."""
+        return (self._reply_type if channel == self._channel else "idle") in self._owed
+
     @property
     def is_unanswered(self) -> bool:
         """Whether the kernel is done with it, as it says, and has not answered yet."""
@@ -350,7 +358,7 @@ class Routes:
             # Its parent is whatever the kernel served last; who has to know is who debugs.
             self._debugging.tell(channel, message)
             return None
-        asked = self._who_asked(message.parent) if message.parent is not None else None
+        asked = self._who_asked(channel, message.parent) if message.parent is not None else None
         if asked is not None:
             asked.receive(channel, message)
             if asked.is_over:
@@ -381,14 +389,17 @@ class Routes:
         """How many wait for an answer."""
         return len(self._open)
 
-    def _who_asked(self, parent: Header) -> Run | Request | None:
+    def _who_asked(self, channel: Channel, parent: Header) -> Run | Request | None:
         found = self._asked.get(parent.msg_id, [])
         if len(found) > 1:
             known = (parent.session, parent.msg_type)
             found = [
                 each for each in found if (each.message.head.session, each.message.msg_type) == known
             ] or found
-        return next((each for each in found if each in self._open), found[-1] if found else None)
+        asking = [each for each in found if each in self._open]
+        # Replies and idle come by different sockets: the second reply may be here before the first idle.
+        owed = next((each for each in asking if each.expects(channel)), None)
+        return owed or next(iter(asking or found[-1:]), None)
 
     def _forget(self, asked: Run | Request) -> None:
         msg_id = asked.message.msg_id

@@ -31,6 +31,7 @@ from sandcell.events import (
     Stdout,
 )
 from sandcell.execution import DIED
+from sandcell.runs import Request, Routes
 from sandcell_container.errors import ErrorCode, SandcellError
 from sandcell_kernel.wire import Message, new_message
 
@@ -748,6 +749,25 @@ async def test_questions_of_one_id_are_answered_in_their_order(house: House) -> 
         (reply,) = [message.body() for channel, message in listener.messages if channel == "shell"]
         assert reply["matches"]
         assert all(code.partition(".")[2] in match for match in reply["matches"])
+
+
+async def test_a_second_reply_that_comes_before_the_first_idle_is_the_second_ones() -> None:
+    routes, asking = Routes(), [Listener(), Listener()]
+    question = named(new_message("complete_request", {}, session="front"), "q", session="front")
+    for listener in asking:
+        routes.open(Request("shell", question, listener))
+    for match in ("one", "two"):
+        reply = new_message("complete_reply", {"matches": [match]}, session="k", parent=question.header)
+        routes.deliver("shell", reply)
+    for _ in asking:
+        idle = new_message("status", {"execution_state": "idle"}, session="k", parent=question.header)
+        routes.deliver("iopub", idle)
+    matches = [
+        [message.body()["matches"] for channel, message in each.messages if channel == "shell"]
+        for each in asking
+    ]
+    assert matches == [[["one"]], [["two"]]]
+    assert routes.count == 0
 
 
 @pytest.mark.parametrize(
