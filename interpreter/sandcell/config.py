@@ -123,8 +123,10 @@ class Config:
     def state_path(self) -> Path:
         """The folder of the registry on this machine."""
         if self.state_dir:
-            return Path(self.state_dir)
-        base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+            return Path(self.state_dir).absolute()
+        base = os.environ.get("XDG_STATE_HOME", "")
+        if not os.path.isabs(base):  # is to be ignored. Source: XDG Base Directory Specification
+            base = os.path.join(os.path.expanduser("~"), ".local", "state")
         return Path(base) / "sandcell"
 
 

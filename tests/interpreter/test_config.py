@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from sandcell import kernel_process
 from sandcell.config import Config, settings_of
 from sandcell_container.errors import ErrorCode, InvalidRequest
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_an_empty_variable_is_no_setting() -> None:
@@ -35,3 +40,16 @@ def test_what_fits_no_field_is_told(name: str, text: str) -> None:
 
 def test_a_level_is_meant_whatever_its_case() -> None:
     assert Config.from_settings({"log_level": "debug"}).log_level == "DEBUG"
+
+
+def test_the_state_folder_is_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/ada")
+    for given, folder in (
+        ("", "/home/ada/.local/state"),
+        ("relative/dir", "/home/ada/.local/state"),
+        ("/state", "/state"),
+    ):
+        monkeypatch.setenv("XDG_STATE_HOME", given)
+        assert str(Config().state_path) == f"{folder}/sandcell"
+    assert Config(state_dir="here").state_path == tmp_path / "here"

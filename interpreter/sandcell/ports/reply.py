@@ -69,12 +69,12 @@ def encode_request(
     Raises:
         InvalidRequest (INVALID_ARGUMENT): no request can say this.
     """
-    if _METHOD.fullmatch(method) is None:
+    if not _fits(_METHOD, method):
         raise _invalid("method", method, "a word such as GET")
     data = body.encode() if isinstance(body, str) else body
     lines = [f"{method} {encode_target(path)} HTTP/1.1", f"Host: localhost:{port}", "Connection: close"]
     for name, value in (headers or {}).items():
-        if _METHOD.fullmatch(name) is None or _VALUE.fullmatch(value) is None or name.lower() in _OURS:
+        if not _fits(_METHOD, name) or not _fits(_VALUE, value) or name.lower() in _OURS:
             raise _invalid("headers", f"{name}: {value}", f"not {', '.join(sorted(_OURS))}, and in one line")
         lines.append(f"{name}: {value}")
     if data or method in {"POST", "PUT", "PATCH"}:
@@ -84,17 +84,21 @@ def encode_request(
 
 def encode_target(path: str) -> str:
     """Return `path` when it may stand in a request. Raises InvalidRequest (INVALID_ARGUMENT)."""
-    if _PATH.fullmatch(path) is None:
+    if not _fits(_PATH, path):
         raise _invalid(
             "path", path, "one such as /items?page=2, what is no ASCII or a blank in percent signs"
         )
     return path
 
 
-def _invalid(field_name: str, given: str, hint: str) -> Exception:
+def _fits(pattern: re.Pattern[str], given: object) -> bool:
+    return isinstance(given, str) and pattern.fullmatch(given) is not None
+
+
+def _invalid(field_name: str, given: object, hint: str) -> Exception:
     return error(
         ErrorCode.INVALID_ARGUMENT,
-        f"{field_name}={given[:80]!r} cannot be sent",
+        f"{field_name}={repr(given)[:80]} cannot be sent",
         hint=hint,
         details={"field": field_name},
     )
