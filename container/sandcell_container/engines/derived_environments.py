@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from sandcell_container.engines.environment import PythonEnvironment
     from sandcell_container.engines.settings import ImageSettings
 
-__all__ = ["DerivedEnvironments"]
+__all__ = ["DerivedEnvironments", "reason_in"]
 
 _FORMAT = 1  # of what a folder holds
 _MOST_WORDS = 4000
@@ -133,8 +133,14 @@ def _run_pip(line: list[str], folder: Path) -> None:
     except subprocess.TimeoutExpired as late:
         raise _failed(f"pip took longer than {Deadlines().build:g} s", late.stdout or b"") from late
     if done.returncode:
-        last = done.stdout.decode(errors="replace").strip().rpartition("\n")[2]
-        raise _failed(last, done.stdout)
+        raise _failed(reason_in(done.stdout.decode(errors="replace")), done.stdout)
+
+
+def reason_in(said: str) -> str:
+    """Return the line of pip's words that says what is wrong: its last error, as hints and carets come behind it."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("ERROR:")]
+    return (errors or lines or [""])[-1]
 
 
 def _failed(why: str, said: bytes) -> SandcellError:
