@@ -121,7 +121,8 @@ def _check_form(told: Told) -> None:
     assert told.states == ["busy", "idle"], (told.kind, kinds)
     assert kinds[0] == "status"
     after = told.published[1 + next(at for at, each in enumerate(told.published) if _is_idle(each)) :]
-    assert all(each["msg_type"] == "stream" and LATE in each["content"]["text"] for each in after)
+    late = [(each["msg_type"], each["content"].get("text", "")) for each in after]
+    assert all(kind == "stream" and LATE in text for kind, text in late), (told.kind.code(told.number), late)
     for each in (reply, *told.published):
         assert each["parent_header"] == reply["parent_header"]
     wanted = (told.kind.status or ("error" if told.number % 2 else "ok"),)
