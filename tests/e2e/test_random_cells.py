@@ -44,7 +44,8 @@ KINDS = (
     Kind(lambda n: "%%capture\nprint(1)"),
     Kind(lambda n: "zip?"),
     Kind(
-        lambda n: f"import threading; threading.Timer(0.05, print, ['{LATE}']).start()",
+        # In one write: words and the end of their line may come apart.
+        lambda n: f"import threading; threading.Timer(0.05, print, ['{LATE}'], {{'end': ''}}).start()",
     ),
     Kind(lambda n: f"print({n})", options={"silent": True}, is_counted=False, printed=lambda n: f"{n}\n"),
     Kind(
