@@ -36,7 +36,7 @@ def _words(line: str) -> Iterator[str]:
     while at < len(line):
         found = _PART.match(line, at)
         if found is None:
-            raise ValueError("No escaped character" if line[at] == "\\" else "No closing quotation")
+            raise ValueError(_what_is_missing(line[at:]))
         at = found.end()
         if found.lastgroup != "space":
             text = found[found.lastgroup or 0]
@@ -46,3 +46,9 @@ def _words(line: str) -> Iterator[str]:
             parts.clear()
     if parts:
         yield "".join(parts)
+
+
+def _what_is_missing(rest: str) -> str:
+    """Return what shlex says of a line whose rest is no part: it ends behind a backslash, or in a quote."""
+    is_escaping = (len(rest) - len(rest.rstrip("\\"))) % 2 and not rest.startswith("'")
+    return "No escaped character" if is_escaping else "No closing quotation"

@@ -238,9 +238,12 @@ async def test_a_snapshot_is_made_and_says_how_it_is_used(notebook: Notebook, sh
     await shared.files.write("kept", "kept")
     told = shown(await notebook.run("%sandbox snapshot as-it-was"))
     assert "Sandbox.create('as-it-was', engine='local')" in told
-    async with await AsyncSandbox.create("as-it-was", engine="local") as again:
-        assert await again.files.read("kept") == "kept"
-    assert (await notebook.run("%sandbox snapshot as-it-was")).reply["ename"] == "EXISTS"
+    try:
+        async with await AsyncSandbox.create("as-it-was", engine="local") as again:
+            assert await again.files.read("kept") == "kept"
+        assert (await notebook.run("%sandbox snapshot as-it-was")).reply["ename"] == "EXISTS"
+    finally:
+        the_host().remove_snapshot("as-it-was")
 
 
 FILES = """%sandbox files write notes.txt "one <b>" two

@@ -118,7 +118,7 @@ def test_a_snapshot_begins_another_sandbox(box: Sandbox) -> None:
                 assert third.files.read("data/f") == "then"
         assert box.files.read("data/f") == "now"
         assert refused(lambda: box.snapshot("then")).code is ErrorCode.EXISTS
-        assert [each.name for each in the_host().snapshots()] == ["then"]
+        assert "then" in [each.name for each in the_host().snapshots()]
     finally:
         the_host().remove_snapshot("then")
     assert refused(lambda: Sandbox.create("then", engine="local")).code is ErrorCode.IMAGE_NOT_FOUND

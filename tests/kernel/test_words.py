@@ -5,12 +5,15 @@ import time
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sandcell_kernel.words import split_words
 
 
+@example('"\\')
+@example('"a\\\\')
+@example("'a\\")
 @given(st.text(alphabet="ab \t\r'\"\\=-#$\n"))
 def test_quotes_are_those_of_a_shell(line: str) -> None:
     try:
