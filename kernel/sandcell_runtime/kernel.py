@@ -23,6 +23,7 @@ from IPython.core.error import StdinNotImplementedError
 from IPython.core.events import available_events
 from traitlets import Type, default
 
+from sandcell_runtime.breakpoints import set_breakpoint_hook
 from sandcell_runtime.c_stdout import CStdout
 from sandcell_runtime.displays import BundleFormatter, DisplayHook, DisplayPublisher, Wishes
 from sandcell_runtime.extras import VARIABLES, Extras, extras_of, is_errand
@@ -163,6 +164,11 @@ class Kernel(Extras, IPythonKernel):
         return LateDebugger(make)
 
     @property
+    def kernel_info(self) -> dict[str, Any]:
+        with no_debugger_yet():  # stock imports it here to tell that it is there
+            return cast("dict[str, Any]", super().kernel_info)
+
+    @property
     def is_fork(self) -> bool:
         """Whether this is a child that user code has forked."""
         return os.getpid() != self._pid
@@ -200,6 +206,8 @@ class Kernel(Extras, IPythonKernel):
         set_env(extras.get("environ") or {})
         if is_errand(extras):
             return await self._run_interruptible(self.do_errand(extras))
+        if _in_main_thread():  # what runs in a subshell stops as the cell beside it does
+            set_breakpoint_hook(is_debugged=self.debugger.is_attached, may_ask=allow_stdin)
         running = super().do_execute(
             code,
             silent,

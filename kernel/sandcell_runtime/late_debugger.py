@@ -24,6 +24,11 @@ class LateDebugger:
         self._made: Any = None
         self._is_made = asyncio.Event()
 
+    @property
+    def is_attached(self) -> bool:
+        """Whether a front end debugs the kernel now."""
+        return self._made is not None and bool(self._made.is_started)
+
     async def handle_stopped_event(self) -> None:
         """Handle what a debugger that nobody has asked for has no more of. The kernel calls this for ever."""
         await self._is_made.wait()

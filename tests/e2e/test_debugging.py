@@ -76,8 +76,15 @@ async def test_a_cell_stops_at_a_breakpoint_and_goes_on_step_by_step(notebook: N
     assert await local_names(notebook, await stopped(notebook)) == {"a": "21", "b": "42"}
     await debug(notebook, "continue", threadId=thread)
     assert (await notebook.finish(cell)).outputs[-1][1]["data"]["text/plain"] == "42"
+    called = notebook.send("kept = 1\nbreakpoint()\nkept", allow_stdin=True)
+    await debug(notebook, "continue", threadId=await stopped(notebook))
+    assert (await notebook.finish(called)).reply["status"] == "ok"
     await debug(notebook, "disconnect", restart=False, terminateDebuggee=False)
-    assert (await notebook.run("1")).reply["status"] == "ok"
+    after = notebook.send("breakpoint()\n1", allow_stdin=True)
+    client: Any = notebook.client
+    assert (await client.get_stdin_msg(timeout=PATIENCE_S))["content"]["prompt"] == "ipdb> "
+    client.input("c")
+    assert (await notebook.finish(after)).reply["status"] == "ok"
 
 
 async def test_a_cell_that_runs_elsewhere_is_not_debugged_and_says_so(notebook: Notebook) -> None:
