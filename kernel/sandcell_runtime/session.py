@@ -1,19 +1,25 @@
 """Messages that are too large for the guest never leave the process: one over its bound would cost the kernel.
 
-What a user sees is made smaller and says so; anything else raises in the code that wanted to send it.
+What a user sees is made smaller and says so, and where a display now is as a file; anything else raises in the code that
+wanted to send it.
 """
 
 from __future__ import annotations
 
+import tempfile
 from typing import TYPE_CHECKING, Any, cast
 
 from jupyter_client.session import Session
 
+from sandcell_runtime.spills import Spills, own_of
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 __all__ = ["BoundedSession", "TooLargeToSend"]
 
+# Of displays, for one interpreter: a loop that draws what is too large must not fill the disk.
+_MAX_FILES = 16
 _SHOWN = 1000  # characters of an error's value that are kept
 _FRAME_COST = 64  # bytes that the reader counts for each frame beside its data
 _OWN_FRAMES = (
@@ -29,6 +35,10 @@ class BoundedSession(Session):
     """A session whose messages have at most `max_frame` bytes of JSON, and as many again of buffers."""
 
     max_frame = 32 * 2**20
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._files_left = _MAX_FILES
 
     def send(
         self,
@@ -56,8 +66,37 @@ class BoundedSession(Session):
         size = sum(map(len, frames))
         if size + _FRAME_COST * (len(frames) + _OWN_FRAMES) <= self.max_frame:
             return frames
-        smaller = _smaller(msg["content"], size, self.max_frame)
+        smaller = self._smaller(msg["content"], size)
         return super().serialize({**msg, "content": smaller, "metadata": {}}, ident)
+
+    def _smaller(self, content: dict[str, Any], size: int) -> dict[str, Any]:
+        note = f"{size} bytes left out: a message may have {self.max_frame}"
+        if "ename" in content:
+            return {**content, "evalue": content["evalue"][:_SHOWN], "traceback": [note]}
+        if content.get("status") == "ok":
+            return {"status": "error", "ename": "TooLargeToSend", "evalue": note, "traceback": []}
+        if isinstance(content.get("data"), dict) and "metadata" in content:
+            text = "; ".join([note, *self._put_into_files(content["data"])])
+            return {
+                **content,
+                "data": {"text/plain": f"[{text}]"},
+                "metadata": {"sandcell": {"left_out": size}},
+            }
+        raise TooLargeToSend(note)
+
+    def _put_into_files(self, bundle: dict[str, Any]) -> list[str]:
+        """Write the large parts of a display into files, as long as there may be more, and return where each is."""
+        if self._files_left <= 0:
+            return []
+        share = self.max_frame // 8
+        try:
+            folder = tempfile.gettempdir()
+        except OSError as problem:  # none that can be written
+            return [str(problem)]
+        _, told = Spills(folder, text=share, image=share).lighten(bundle, {})
+        spilled: dict[str, dict[str, Any]] = own_of(told).get("spilled", {})
+        self._files_left -= len(spilled)
+        return [_place(mime, each) for mime, each in spilled.items()]
 
 
 def _buffers_of(message: object) -> Sequence[Any]:
@@ -76,12 +115,5 @@ def _escaped(value: object) -> Any:
     return value
 
 
-def _smaller(content: dict[str, Any], size: int, limit: int) -> dict[str, Any]:
-    note = f"{size} bytes left out: a message may have {limit}"
-    if "ename" in content:
-        return {**content, "evalue": content["evalue"][:_SHOWN], "traceback": [note]}
-    if content.get("status") == "ok":
-        return {"status": "error", "ename": "TooLargeToSend", "evalue": note, "traceback": []}
-    if "data" in content and "metadata" in content:
-        return {**content, "data": {"text/plain": f"[{note}]"}, "metadata": {"sandcell": {"left_out": size}}}
-    raise TooLargeToSend(note)
+def _place(mime: str, told: Mapping[str, Any]) -> str:
+    return f"the {mime} is in {told['path']}" if told["path"] else f"the {mime}: {told['problem']}"

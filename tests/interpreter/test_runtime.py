@@ -551,8 +551,24 @@ def test_many_small_prints_arrive_in_order(kernel: RealKernel) -> None:
 def test_a_display_too_large_to_send_is_replaced(kernel: RealKernel, code: str) -> None:
     ran = kernel.run(code)
     (shown,) = ran.all("execute_result") + ran.all("display_data")
-    assert "bytes left out" in shown["data"]["text/plain"]
+    note = shown["data"]["text/plain"]
+    assert "bytes left out" in note
     assert shown["metadata"]["sandcell"]["left_out"] > 3_000_000
+    whole = Path(note.partition(" is in ")[2].removesuffix("]"))
+    assert whole.read_text().strip("'") == "x" * 3_000_000
+    whole.unlink()
+
+
+def test_displays_too_large_to_send_become_so_many_files_and_no_more(
+    kernel: RealKernel, tmp_path: Path
+) -> None:
+    code = f"""import tempfile; tempfile.tempdir = {str(tmp_path)!r}
+for _ in range(20): display({{'text/html': 'x' * 2_000_000}}, raw=True)
+tempfile.tempdir = None"""
+    ran = kernel.run(code)
+    notes = [each["data"]["text/plain"] for each in ran.all("display_data")]
+    assert len(notes) == 20
+    assert len(list(tmp_path.iterdir())) == sum(" is in " in note for note in notes) <= 16
 
 
 def test_an_error_too_large_to_send_is_cut(kernel: RealKernel) -> None:
