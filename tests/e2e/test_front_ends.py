@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import nbformat
 import pexpect
 import pytest
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
 
 from sandcell.client.host import the_host
 from sandcell_container.registry import Registry
@@ -37,6 +39,7 @@ def test_papermill_fills_in_parameters_and_keeps_what_ran_before_an_error(tmp_pa
     cells = [
         formats.v4.new_code_cell("n = 1", metadata={"tags": ["parameters"]}),
         formats.v4.new_code_cell("%%shell\necho in a shell"),
+        formats.v4.new_code_cell("print('x' * 10**7)"),
         formats.v4.new_code_cell("import os; n * 2, os.getcwd()"),
         formats.v4.new_code_cell("1 / 0"),
         formats.v4.new_code_cell("print('never')"),
@@ -49,11 +52,21 @@ def test_papermill_fills_in_parameters_and_keeps_what_ran_before_an_error(tmp_pa
     assert "ZeroDivisionError" in done.stderr
     ran = formats.read(tmp_path / "out.ipynb", 4).cells
     outputs = [cell.outputs for cell in ran if cell.cell_type == "code"]
-    _, injected, shell, value, failed, never = outputs
+    _, injected, shell, flood, value, failed, never = outputs
     assert (injected, shell[0].text, never) == ([], "in a shell\n", [])
+    assert 2**19 < sum(len(output.text) for output in flood if output.name == "stdout") <= 2**20
+    assert "more of output are not shown" in flood[-1].text
     assert value[0].data["text/plain"] == "(42, '/workspace')"
     assert failed[0].ename == "ZeroDivisionError"
     assert _living() == before
+
+
+def test_an_interpreter_that_dies_ends_a_batch_and_says_so() -> None:
+    cells = [formats.v4.new_code_cell(code) for code in ("import os; os.kill(os.getpid(), 9)", "print(1)")]
+    notebook = formats.v4.new_notebook(cells=cells)
+    with pytest.raises(CellExecutionError, match="ContextDied"):
+        NotebookClient(notebook, kernel_name=KERNEL_NAME, timeout=int(PATIENCE_S)).execute()
+    assert notebook.cells[1].outputs == []
 
 
 @contextmanager

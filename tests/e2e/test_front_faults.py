@@ -5,16 +5,22 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from jupyter_client.asynchronous.client import AsyncKernelClient
+from jupyter_client.connect import write_connection_file
+from jupyter_client.kernelspec import KernelSpecManager
 from tests.e2e.front_end import PATIENCE_S, Notebook, open_notebook
 
 from sandcell import AsyncSandbox
+from sandcell_kernel.install import KERNEL_NAME
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from jupyter_client.manager import AsyncKernelManager
 
 pytestmark = pytest.mark.usefixtures("kernelspec")
 
@@ -40,7 +46,10 @@ async def test_a_flood_is_bounded_and_says_what_is_missing_and_where_it_is(noteb
     assert displays.kinds().count("display_data") == 1000
     assert "9000 more displays are not shown" in displays.text("stderr")
     image = await notebook.run("from IPython.display import Image; Image(b'\\x89PNG' + bytes(50 * 10**6))")
-    assert "left out" in image.outputs[0][1]["data"]["text/plain"]
+    note = image.outputs[0][1]["data"]["text/plain"]
+    assert "bytes left out: a message may have" in note
+    path = note.partition("the image/png is in ")[2].removesuffix("]")
+    assert (await notebook.run(f"import os; print(os.path.getsize({path!r}))")).text() == "50000004\n"
     assert (await notebook.run("print('well')")).text() == "well\n"
 
 
@@ -142,16 +151,64 @@ async def test_code_that_is_loaded_comes_as_the_next_input(notebook: Notebook) -
     assert "a = 1" in payload["text"]
 
 
-async def test_an_editor_as_raw_mode_has_it_gets_on(notebook: Notebook, tmp_path: Path) -> None:
-    """VS Code starts the kernel from its argv, runs hidden silent cells, and sent interrupts on shell."""
-    hidden = {"silent": True, "store_history": False}
-    cell = await notebook.run("import sys\nprint(sys.executable)", **hidden)
-    assert cell.text().startswith("/")
-    assert (await notebook.run("%cd /tmp", **hidden)).reply["status"] == "ok"
-    running = notebook.send("print('go', flush=True)\nwhile True: pass")
+async def test_an_editor_that_starts_the_kernel_itself_gets_on(tmp_path: Path) -> None:
+    """As VS Code does: from argv, with hidden silent cells, and interrupts on shell."""
+    connection_file, _ = write_connection_file(str(tmp_path / "kernel.json"), ip="127.0.0.1")
+    argv = KernelSpecManager().get_kernel_spec(KERNEL_NAME).argv
+    words = [word.replace("{connection_file}", connection_file) for word in argv]
+    process = await asyncio.create_subprocess_exec(*words, cwd=tmp_path)
+    client: Any = AsyncKernelClient()
+    client.load_connection_file(connection_file)
+    client.start_channels()
+    try:
+        await client.wait_for_ready(timeout=PATIENCE_S)
+        notebook = Notebook(cast("AsyncKernelManager", None), client)  # nobody manages it
+        hidden = {"silent": True, "store_history": False}
+        cell = await notebook.run("import sys\nprint(sys.executable)", **hidden)
+        assert cell.text().startswith("/")
+        assert (await notebook.run("%cd /tmp", **hidden)).reply["status"] == "ok"
+        running = notebook.send("print('go', flush=True)\nwhile True: pass")
+        await notebook.until_printed(running, "go")
+        interrupt = notebook.send_message(client.session.msg("interrupt_request", {}))
+        replies = [await client.get_shell_msg(timeout=PATIENCE_S) for _ in range(2)]
+        told = {each["parent_header"]["msg_id"]: each["content"] for each in replies}
+        assert told[interrupt] == {"status": "ok"}
+        assert (told[running]["ename"], told[running]["execution_count"]) == ("KeyboardInterrupt", 1)
+        assert (await notebook.run("1")).reply["execution_count"] == 2
+        assert (await notebook.request("shutdown_request", {"restart": False}, "control"))["status"] == "ok"
+        async with asyncio.timeout(PATIENCE_S):
+            assert await process.wait() == 0
+    finally:
+        client.stop_channels()
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def test_whoever_comes_while_a_cell_runs_is_answered(notebook: Notebook) -> None:
+    """A front end that connects again, a display of what the kernel uses, and a request that nobody knows."""
+    running = notebook.send("print('go', flush=True)\nimport time; time.sleep(60)")
     await notebook.until_printed(running, "go")
-    request = notebook.client.session.msg("interrupt_request", {})
-    msg_id = notebook.send_message(request)
+    again: Any = notebook.manager.client()
+    again.session = type(again.session)(key=again.session.key)  # as a page has after a reload
+    again.start_channels()
+    try:
+        await again.wait_for_ready(timeout=PATIENCE_S)
+    finally:
+        again.stop_channels()
+    assert (await notebook.request("usage_request", {}, channel="control"))["kernel_memory"] > 0
+    assert (await notebook.request("never_heard_of_request", {}, channel="control"))["status"] == "error"
+    await notebook.manager.interrupt_kernel()
     assert (await notebook.finish(running)).reply["ename"] == "KeyboardInterrupt"
-    first = await notebook.run("1")
-    assert (first.reply["execution_count"], msg_id) == (2, msg_id)
+
+
+async def test_a_breakpoint_stops_at_a_prompt_where_somebody_can_be_asked(notebook: Notebook) -> None:
+    client: Any = notebook.client
+    cell = notebook.send("x = 41\nbreakpoint()\nprint('on')", allow_stdin=True)
+    for line in ("p x + 1", "c"):
+        asked = await client.get_stdin_msg(timeout=PATIENCE_S)
+        assert asked["content"]["prompt"] == "ipdb> "
+        client.input(line)
+    text = (await notebook.finish(cell)).text()
+    assert text.index("42\n") < text.index("on\n")
+    assert (await notebook.run("breakpoint(); print('past')", allow_stdin=False)).text() == "past\n"

@@ -105,6 +105,46 @@ class TestTypeScript(jkt.KernelTests):  # type: ignore[misc]  # as above
     ]
 
 
+class TestJavaScript(jkt.KernelTests):  # type: ignore[misc]  # as above
+    kernel_name = "sandcell-javascript"
+    language_name = "javascript"
+    file_extension = ".js"
+    code_hello_world = "console.log('hello, world')"
+    code_stderr = "console.error('test')"
+    code_page_something = "%%shell?"
+    code_generate_error = "throw new Error('no')"
+    completion_samples = [{"text": "Deno.hostna", "matches": {"hostname"}}]  # noqa: RUF012 -- jupyter_kernel_test's own shape
+    complete_code_samples = ["1", "const x = 1"]  # noqa: RUF012
+    incomplete_code_samples = ["function f() {"]  # noqa: RUF012
+    code_execute_result = [{"code": "1 + 2 + 3", "result": "6"}]  # noqa: RUF012
+    code_display_data = [  # noqa: RUF012
+        {"code": "await Deno.jupyter.display(Deno.jupyter.html`<b>test</b>`)", "mime": "text/html"}
+    ]
+
+
+class TestR(jkt.KernelTests):  # type: ignore[misc]  # as above
+    kernel_name = "sandcell-r"
+    language_name = "R"
+    file_extension = ".r"
+    code_hello_world = "cat('hello, world\\n')"
+    code_stderr = "message('test')"
+    code_page_something = "%%shell?"
+    code_generate_error = "stop('no')"
+    completion_samples = [{"text": "nchar", "matches": {"nchar"}}]  # noqa: RUF012 -- jupyter_kernel_test's own shape
+    complete_code_samples = ["1", "f <- function(x) {x * 2}"]  # noqa: RUF012
+    incomplete_code_samples = ["f <- function(x) {"]  # noqa: RUF012
+    invalid_code_samples = ["1 +* 2"]  # noqa: RUF012
+    code_execute_result = [{"code": "1 + 2 + 3", "result": "[1] 6"}]  # noqa: RUF012
+    code_display_data = [{"code": "IRdisplay::display_html('<b>test</b>'); 1", "mime": "text/html"}]  # noqa: RUF012
+    code_inspect_sample = "nchar"
+    code_clear_output = "IRdisplay::clear_output()"
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        check_installed("r")
+        super().setUpClass()
+
+
 # What their kernels have not.
 _HAVE_NOT: tuple[tuple[type, tuple[str, ...]], ...] = (
     (
@@ -112,6 +152,8 @@ _HAVE_NOT: tuple[tuple[type, tuple[str, ...]], ...] = (
         ("clear_output", "completion", "display_data", "execute_result", "history", "inspect", "is_complete"),
     ),
     (TestTypeScript, ("clear_output", "history", "inspect")),
+    (TestJavaScript, ("clear_output", "history", "inspect")),
+    (TestR, ("history",)),
 )
 for _tests, _names in _HAVE_NOT:
     for _each in _names:

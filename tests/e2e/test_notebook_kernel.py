@@ -17,6 +17,8 @@ from tests.e2e.front_end import PATIENCE_S, Notebook, open_notebook
 
 from sandcell import AsyncSandbox
 from sandcell.client.host import the_host
+from sandcell_container.os_process import end_processes
+from sandcell_container.registry import Registry
 from sandcell_kernel.install import KERNEL_NAME
 
 if TYPE_CHECKING:
@@ -159,7 +161,8 @@ async def test_an_interpreter_that_dies_is_told_and_the_next_cell_runs(notebook:
 async def test_comms_travel_untouched(notebook: Notebook) -> None:
     await notebook.run(
         "def take(comm, message):\n"
-        "    comm.send({'back': message['content']['data']}, buffers=[bytes(message['buffers'][0])[::-1]])\n"
+        "    back = {'back': message['content']['data'], 'version': message['metadata']['version']}\n"
+        "    comm.send(back, {'own': 'metadata'}, buffers=[bytes(message['buffers'][0])[::-1]])\n"
         "def meet(comm, message): comm.on_msg(lambda got: take(comm, got))\n"
         "get_ipython().kernel.comm_manager.register_target('test', meet)"
     )
@@ -178,7 +181,8 @@ async def test_comms_travel_untouched(notebook: Notebook) -> None:
             message: dict[str, Any] = await notebook.client.get_iopub_msg()
             if message["msg_type"] == "comm_msg":
                 break
-    assert message["content"]["data"] == {"back": 1}
+    assert message["content"]["data"] == {"back": 1, "version": "2"}
+    assert message["metadata"]["own"] == "metadata"
     assert [bytes(buffer) for buffer in message["buffers"]] == [b"\x01\x00\xff"]
 
 
@@ -264,11 +268,30 @@ async def test_a_kernel_that_ends_leaves_what_it_did_not_make(shared: AsyncSandb
     assert (await shared.run_code("left")).value == 1
 
 
-async def test_a_sandbox_that_goes_away_ends_its_cell_with_the_reason(shared: AsyncSandbox) -> None:
+async def test_a_cell_goes_on_when_its_kernel_process_is_killed(shared: AsyncSandbox) -> None:
+    code = "import os, time\nprint('go')\nwhile not os.path.exists('go'): time.sleep(0.01)\nleft = 'done'"
+    async with open_notebook(SANDCELL_SANDBOX=shared.name) as notebook:
+        await notebook.until_printed(notebook.send(code), "go\n")
+        await notebook.manager.signal_kernel(signal.SIGKILL)
+        await shared.files.write("/workspace/go", "")
+        (run,) = await shared.executions()
+        assert (await run.wait(timeout=PATIENCE_S)).ok
+        await notebook.manager.restart_kernel(now=True)
+        await notebook.client.wait_for_ready(timeout=PATIENCE_S)
+        assert (await notebook.run("print(left)")).text() == "done\n"
+
+
+@pytest.mark.parametrize("how", ["removed", "killed"])
+async def test_a_sandbox_that_goes_away_ends_its_cell_with_the_reason(shared: AsyncSandbox, how: str) -> None:
     async with open_notebook(SANDCELL_SANDBOX=shared.name) as notebook:
         running = notebook.send("import time\nprint('go')\ntime.sleep(60)")
         await notebook.until_printed(running, "go\n")
-        await shared.remove()
+        if how == "removed":
+            await shared.remove()
+        else:
+            registry = Registry(the_host().config.state_path / "sandboxes")
+            found = next(each for each in registry.entries() if each.record.id == shared.id)
+            assert end_processes(found.processes[1:2], timeout=PATIENCE_S) == []  # the guest
         cell = await notebook.finish(running)
         assert (cell.reply["ename"], cell.states) == ("SANDBOX_GONE", ["busy", "idle"])
         later = await notebook.run("1")

@@ -88,6 +88,10 @@ async def test_a_process_goes_on_when_its_cell_is_interrupted(
     assert (left.reply["status"], "%process follow job" in left.text("stderr")) == ("ok", True)
     assert "job  running" in shown((await notebook.run("%process list")).outputs)
     assert (await notebook.run("%process logs job")).text() == "begun\n"
+    following = notebook.send("%process follow job")
+    await notebook.until_printed(following, "begun")
+    await notebook.manager.interrupt_kernel()
+    assert (await notebook.finish(following)).reply["status"] == "ok"
     killed = shown((await notebook.run("%process kill job")).outputs)
     assert "killed by signal 15" in killed
     assert (await shared.process("job")).status == "ended"
