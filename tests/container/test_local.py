@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,9 @@ from sandcell_container.spec import GuestCommand, Limits, SandboxSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from sandcell_container.engines.sandbox_host import Blueprint
+    from sandcell_container.registry import Entry
 
 GUEST = command(str(Path(__file__).parents[2] / "kernel" / "sandcell_runtime"))
 
@@ -79,6 +83,25 @@ def test_pip_installs_for_the_user_and_base_packages_stay(box: Asker) -> None:
     )
     assert "outside environment" in box.run("pip", "uninstall", "-y", "msgspec").output
     assert box.python("import msgspec; print('ok')") == "ok"
+
+
+class Hurried(LocalEngine):
+    """Has guests that wait for no spawner."""
+
+    def _draw(self, entry: Entry) -> Blueprint:
+        drawn = super()._draw(entry)
+        return replace(drawn, launch=replace(drawn.launch, timeout=0.0))
+
+
+def test_a_spawner_that_is_late_is_told_as_such(tmp_path: Path) -> None:
+    engine = Hurried(settings(tmp_path))
+    try:
+        with pytest.raises(SandcellError) as caught:
+            engine.create(spec())
+        assert caught.value.code is ErrorCode.START_TIMEOUT
+        assert "spawner" in caught.value.details["reason"]
+    finally:
+        engine.close()
 
 
 @pytest.mark.short

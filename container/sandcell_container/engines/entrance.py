@@ -49,7 +49,8 @@ def serve(launch: Launch, side: GuestSide, *, launcher: int, parent: int, way: i
     """Be the guest of `launch` until it ends; `launcher` is the pid of its bubblewrap, `parent` the zygote's, `way` its end
     of the pair that it shares with its proxy.
 
-    Tells the host program by `side.reply`: {"running": [[pid, start], ...]} just before it serves, or {"failed": words}.
+    Tells the host program by `side.reply`: {"running": [[pid, start], ...]} just before it serves, or {"failed": words,
+    "late": whether the time of the start was over}.
     """
     code = 1
     try:
@@ -78,7 +79,7 @@ def _serve(launch: Launch, side: GuestSide, *, launcher: int, parent: int, way: 
             isolation |= _enter(launch, init, parent)
         refusals = None if way is None else _open_way(way, launch, processes[-1].pid)
     except (_StartError, TunnelError, OSError) as failed:
-        reply.send(json.dumps({"failed": str(failed)}).encode())
+        reply.send(json.dumps({"failed": str(failed), "late": isinstance(failed, TimeoutError)}).encode())
         return 1
     namespaces.hide_from_peers()
     serve_sandbox = getattr(sys.modules[launch.module], launch.function)
@@ -103,7 +104,7 @@ def _await_spawner(spawner: socket.socket, timeout: float) -> None:
     poll = select.poll()
     poll.register(spawner, select.POLLIN)
     if not poll.poll(timeout * 1000):
-        raise _StartError("the spawner did not say that it is ready in time")
+        raise TimeoutError("the spawner did not say that it is ready in time")
     if not spawner.recv(1, socket.MSG_PEEK):
         raise _StartError("the spawner ended before it was ready")
 

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -188,7 +189,10 @@ class SandboxHost:
 
     def _new_zygote(self, tie: Literal["host", "sandbox"], deadline: float) -> ZygoteProcess:
         modules = [*self._guest.preload, self._guest.module]
-        return ZygoteProcess(modules, runtime=self._guest.runtime_dir, tie=tie, timeout=_rest(deadline))
+        try:
+            return ZygoteProcess(modules, runtime=self._guest.runtime_dir, tie=tie, timeout=_rest(deadline))
+        except subprocess.TimeoutExpired as problem:
+            raise _late("", "the process that it is forked from did not come up") from problem
 
 
 def _unprepared(spec: SandboxSpec, failed: OSError) -> SandcellError:
@@ -238,24 +242,34 @@ def _await_running(zygote: ZygoteProcess, reply: socket.socket, log: int, deadli
     try:
         said = reply.recv(_MESSAGE)
     except TimeoutError:
-        raise error(
-            ErrorCode.START_TIMEOUT,
-            "the sandbox did not come up in time",
-            hint="give it longer: start_timeout=",
-            details={"words": _words(log)},
-        ) from None
+        raise _late(_words(log)) from None
     if not said and (failure := zygote.failure()) is not None:
         raise failure
     answer: dict[str, Any] = json.loads(said) if said else {"failed": "it ended at once"}
     if "failed" in answer:
-        words = _words(log)
-        last = words.strip().rpartition("\n")[2] or answer["failed"]
-        raise error(
-            ErrorCode.START_FAILED,
-            f"the sandbox did not come up: {last[:300]}",
-            details={"words": words, "reason": answer["failed"]},
-        )
+        raise _failed(answer, _words(log))
     return [OsProcess(*process) for process in answer["running"]]
+
+
+def _failed(answer: dict[str, Any], words: str) -> SandcellError:
+    reason: str = answer["failed"]
+    if answer.get("late"):
+        return _late(words, reason)
+    last = words.strip().rpartition("\n")[2] or reason
+    return error(
+        ErrorCode.START_FAILED,
+        f"the sandbox did not come up: {last[:300]}",
+        details={"words": words, "reason": reason},
+    )
+
+
+def _late(words: str, reason: str = "") -> SandcellError:
+    return error(
+        ErrorCode.START_TIMEOUT,
+        "the sandbox did not come up in time",
+        hint="give it longer: start_timeout=",
+        details={"words": words, "reason": reason},
+    )
 
 
 def _end(zygote: ZygoteProcess, sandbox_id: str, reply: socket.socket) -> None:

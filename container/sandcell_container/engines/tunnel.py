@@ -112,12 +112,13 @@ def open_tunnel(way: socket.socket, init: int, timeout: float) -> int | None:
 
     Raises:
         TunnelError: there is no way out; the log has the words of the programs.
+        TimeoutError: it did not come up in time.
     """
     way.send(json.dumps({"init": init}).encode())
     log: int | None = None
     while True:
         if not select.select([way], [], [], timeout)[0]:
-            raise TunnelError("the network did not come up in time")
+            raise TimeoutError("the network did not come up in time")
         said, descriptors, _, _ = socket.recv_fds(way, _MESSAGE, 1)
         if said == _UP:
             return log
