@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sandcell_container.engines.docker_address import Surroundings, addresses_of
+from sandcell_container.engines.docker_address import Surroundings, addresses_of, all_addresses, faults_of
+from sandcell_container.errors import ErrorCode, SandcellError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,8 +63,34 @@ def test_a_variable_counts_more_than_a_context(tmp_path: Path) -> None:
     assert addresses_of("docker", around) == ("unix:///x.sock",)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"currentContext": "default"}', '{"currentContext": "gone"}'])
-def test_a_context_that_cannot_be_read_chooses_nothing(tmp_path: Path, text: str) -> None:
-    (tmp_path / ".docker").mkdir()
-    (tmp_path / ".docker" / "config.json").write_text(text)
+@pytest.mark.parametrize("text", ["{", "[]", '{"currentContext": 5}'])
+def test_settings_that_cannot_be_read_choose_nothing_and_are_told(tmp_path: Path, text: str) -> None:
+    _write_settings(tmp_path, text)
     assert addresses_of("docker", _around(tmp_path))[0] == "unix:///var/run/docker.sock"
+    assert str(tmp_path / ".docker" / "config.json") in faults_of(_around(tmp_path))[0]
+    assert not faults_of(_around(tmp_path, DOCKER_HOST="unix:///x.sock"))
+
+
+@pytest.mark.parametrize("text", ["", '{"currentContext": "default"}', '{"currentContext": null}', "{}"])
+def test_settings_without_a_context_choose_nothing(tmp_path: Path, text: str) -> None:
+    _write_settings(tmp_path, text)
+    assert addresses_of("docker", _around(tmp_path))[0] == "unix:///var/run/docker.sock"
+    assert not faults_of(_around(tmp_path))
+
+
+@pytest.mark.parametrize("chosen_by", ["variable", "settings", "broken"])
+def test_a_chosen_context_that_is_not_there_is_told(tmp_path: Path, chosen_by: str) -> None:
+    _write_settings(tmp_path, '{"currentContext": "gone"}' if chosen_by == "settings" else "{")
+    if chosen_by == "broken":
+        _make_context(tmp_path, "gone", "")
+    around = _around(tmp_path, **({} if chosen_by == "settings" else {"DOCKER_CONTEXT": "gone"}))
+    with pytest.raises(SandcellError, match="gone") as raised:
+        addresses_of("docker", around)
+    assert raised.value.code is ErrorCode.ENGINE_UNAVAILABLE
+    assert addresses_of("podman", around)[0] == "unix:///run/user/1234/podman/podman.sock"
+    assert "unix:///var/run/docker.sock" in all_addresses(around) and "" not in all_addresses(around)
+
+
+def _write_settings(home: Path, text: str) -> None:
+    (home / ".docker").mkdir()
+    (home / ".docker" / "config.json").write_text(text)

@@ -20,13 +20,18 @@ import msgspec
 
 from sandcell_container.end import End
 from sandcell_container.engine import Address, Deadlines, Probe, Pruned, Record, Updated
-from sandcell_container.engines.docker_address import Kind, Surroundings, addresses_of
+from sandcell_container.engines.docker_address import (
+    Kind,
+    Surroundings,
+    addresses_of,
+    all_addresses,
+    faults_of,
+)
 from sandcell_container.engines.docker_build import Workshop, build_image, image_for
 from sandcell_container.engines.docker_carrier import keep_carrier
 from sandcell_container.engines.docker_copy import copy_in, copy_out
 from sandcell_container.engines.docker_daemon import (
     RUNTIME_IMAGE,
-    TITLES,
     Daemon,
     Facts,
     ask_daemon,
@@ -105,8 +110,9 @@ class DockerEngine(PartialEngine):
             with open_client(daemon, _DEADLINES.probe) as client:
                 find_image(client, RUNTIME_IMAGE)
         except SandcellError as problem:
-            return Probe(engine=self.name, usable=False, reason=problem.message, remedies=(problem.hint,))
-        return Probe(engine=self.name, usable=True, version=daemon.version)
+            remedies = (problem.hint, *self._faults())
+            return Probe(engine=self.name, usable=False, reason=problem.message, remedies=remedies)
+        return Probe(engine=self.name, usable=True, version=daemon.version, remedies=self._faults())
 
     def create(self, spec: SandboxSpec) -> Record:
         """Make the sandbox of `spec`. Errors: see `Engine.create`."""
@@ -253,13 +259,16 @@ class DockerEngine(PartialEngine):
         check_spec(spec, facts, self.name)
         if kind_of(spec.network) == "open":
             check_open(spec.network, self.name)
-        sockets = (each.partition("://")[2] for kind in TITLES for each in addresses_of(kind, self._around))
+        sockets = (each.partition("://")[2] for each in all_addresses(self._around))
         closed = (
             "/proc",
             str(self._settings.state),
             *sockets,
         )  # the first has the roots of all processes in it
         return replace(spec, mounts=tuple(find_source(each, closed=closed) for each in spec.mounts))
+
+    def _faults(self) -> tuple[str, ...]:
+        return faults_of(self._around) if self._kind == "docker" else ()
 
     @cached_property
     def _daemon(self) -> Daemon:
