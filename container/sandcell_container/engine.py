@@ -170,6 +170,11 @@ class Engine(Protocol):
         """Stop and start it, with nobody else's start or removal in between. Errors: those of `start` and `stop`."""
         ...
 
+    def is_paused(self, sandbox_id: str) -> bool:
+        """Tell whether somebody holds all of it still from outside, so that its guest answers nobody until `start`. `find`
+        tells of such a one as stopped."""
+        ...
+
     def remove(self, sandbox_id: str) -> None:
         """End the sandbox and everything in it, then forget it and its files. Removing twice is fine."""
         ...

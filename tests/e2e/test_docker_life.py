@@ -68,6 +68,30 @@ def test_what_was_set_and_what_is_secret_survive_too(place: Place) -> None:
             place.engine.remove(made.id)
 
 
+def test_a_paused_one_is_told_is_left_alone_and_goes_on(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandcell.client.blocking.transport._QUIET_S", 0.2)
+    with place.create() as box:
+        box.run_code("x = 1")
+        place.containers(box.id)[0].pause()
+        with pytest.raises(SandcellError, match="paused") as caught:
+            box.exec("true")
+        assert (caught.value.code, box.status) == (ErrorCode.UNREACHABLE, "stopped")
+        found = look(place, box)
+        assert (found.status, found.end) == ("stopped", None)
+        box.start()
+        assert (box.run_code("x").value, box.status) == (1, "running")
+
+
+def test_one_whose_container_somebody_has_removed_is_told_as_removed(place: Place) -> None:
+    with place.create(on_release="stop") as box:
+        place.containers(box.id)[0].remove(force=True)
+        with pytest.raises(SandcellError) as caught:
+            box.exec("true")
+        assert (caught.value.code, box.status) == (ErrorCode.SANDBOX_GONE, "removed")
+
+
 def test_a_call_starts_what_is_stopped_and_says_what_is_lost(place: Place) -> None:
     with place.create(env={"STAGE": "test"}) as box:
         box.run_code("x = 1")

@@ -7,6 +7,7 @@ import os
 import socket
 import time
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -456,6 +457,16 @@ class CountingWaker:
     async def ended(self) -> None:
         return None
 
+    async def is_paused(self) -> bool:
+        return False
+
+
+class PausedWaker(CountingWaker):
+    """Knows that its sandbox is held still."""
+
+    async def is_paused(self) -> bool:
+        return True
+
 
 async def take_and_leave(talk: Talk) -> None:
     await talk.request()
@@ -474,6 +485,25 @@ async def test_what_may_have_been_taken_starts_no_sandbox_again(tmp_path: Path) 
             await transport.open(GET)
         assert (caught.value.code, waker.wakes) == (ErrorCode.SANDBOX_GONE, 0)
         assert caught.value.details["admitted"] == "unknown"
+
+
+async def answer_nothing(talk: Talk) -> None:
+    await talk.request()
+    await talk.reader.read()
+
+
+@pytest.mark.parametrize("patience", [0.01, 1000.0], ids=["late", "long before its deadline"])
+async def test_a_paused_guest_is_told_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patience: float
+) -> None:
+    monkeypatch.setattr("sandcell.client.aio.transport._QUIET_S", 0.05)
+    async with played(tmp_path, answer_nothing) as guest, client(guest) as transport:
+        transport.waker = PausedWaker()
+        with pytest.raises(SandcellError, match="paused") as caught:
+            await transport.open(replace(GET, patience=patience))
+        assert caught.value.code is ErrorCode.UNREACHABLE
+        assert caught.value.details == {"admitted": "unknown", "paused": True}
+        assert transport.paused
 
 
 async def test_what_was_surely_not_taken_does(tmp_path: Path) -> None:

@@ -138,6 +138,11 @@ class DockerEngine(PartialEngine):
         with self._changing(sandbox_id) as (life, kept):
             return _start(life, _stop(life, kept))
 
+    def is_paused(self, sandbox_id: str) -> bool:
+        """Tell whether its container is paused. Source: `Engine.is_paused`."""
+        with self._open(sandbox_id) as (life, _):
+            return life.container().status == "paused"
+
     def remove(self, sandbox_id: str) -> None:
         """End it and remove all of it. Source: `Engine.remove`."""
         try:

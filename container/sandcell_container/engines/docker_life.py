@@ -178,6 +178,8 @@ class Life:
         container = self.container()
         if container.status not in ("running", "paused"):
             return
+        if container.status == "paused":
+            container.unpause()  # what is held still hears no goodbye
         self._say_goodbye(container)
         self._kill(container)
         if not self.await_exit(container, _DEADLINES.end):

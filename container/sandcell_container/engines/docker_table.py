@@ -25,19 +25,20 @@ from sandcell_container.errors import SandcellError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sandcell_container.engines.docker_folder import Folder
+    from sandcell_container.engines.docker_folder import Folder, Kept
     from sandcell_container.spec import Status
 
 __all__ = ["Found", "look"]
 
 _log = logging.getLogger(__name__)
-_LIVE = {"running", "restarting"}
+_ALIVE: dict[str, Status] = {
+    "running": "running",
+    "restarting": "running",
+    "paused": "stopped",  # a start lets it go on as it was
+}
 _STATUS: dict[str, Status] = {
     "created": "stopped",
     "initialized": "stopped",  # podman
-    "running": "running",
-    "restarting": "running",
-    "paused": "stopped",
     "exited": "stopped",
     "stopped": "stopped",  # podman
     "stopping": "stopped",  # podman
@@ -90,8 +91,8 @@ def look(kind: Kind, client: docker.DockerClient, state: Path, folders: Sequence
 def _find(place: _Place, folder: Folder, containers: Sequence[Container]) -> Record | None:
     """Return one sandbox, None where there is none any more."""
     kept = folder.read()
-    if kept is not None and any(each.status in _LIVE for each in containers) and kept.record.starts:
-        return replace(kept.record, status="running", end=None)
+    if (alive := _alive(kept, containers)) is not None:
+        return alive
     if kept is not None and containers and kept.record.end is not None and kept.keeps_files:
         return replace(kept.record, status=_STATUS.get(containers[0].status, "failed"))
     with ExitStack() as held:
@@ -104,11 +105,19 @@ def _find(place: _Place, folder: Folder, containers: Sequence[Container]) -> Rec
         return _settle(place, folder)
 
 
+def _alive(kept: Kept | None, containers: Sequence[Container]) -> Record | None:
+    """Return one whose container has not ended, None for others."""
+    status = next((_ALIVE[each.status] for each in containers if each.status in _ALIVE), None)
+    if kept is None or status is None or not kept.record.starts:
+        return None
+    return replace(kept.record, status=status, end=None)
+
+
 def _settle(place: _Place, folder: Folder) -> Record | None:
     """Look again at one that nobody changes now: write down how it ended, or bury it."""
     kept, containers = folder.read(), place.containers(ID, folder.id)
-    if kept is not None and any(each.status in _LIVE for each in containers) and kept.record.starts:
-        return replace(kept.record, status="running", end=None)
+    if (alive := _alive(kept, containers)) is not None:
+        return alive
     end = read_end(containers[0], place.kind, folder) if containers else End(cause="lost", at=time.time())
     if kept is not None and containers and kept.keeps_files:
         record = replace(

@@ -55,6 +55,9 @@ class PartialEngine(ABC):
     def restart(self, sandbox_id: str) -> Record:
         self._refuse("restart a sandbox", hint="create a new one")
 
+    def is_paused(self, sandbox_id: str) -> bool:
+        return False
+
     def stats(self, sandbox_id: str) -> Stats:
         self._refuse("tell what a sandbox uses", hint="look inside: sandbox.exec('ps aux')")
 

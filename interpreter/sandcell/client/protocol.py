@@ -33,6 +33,7 @@ __all__ = [
     "error_of",
     "gone",
     "path_of",
+    "paused",
     "unreachable",
 ]
 
@@ -251,6 +252,16 @@ def describe_end(end: End | None) -> str:
             return f"what serves it ended with exit code {code}"
         case _:
             return "it was removed, or ended without a word"
+
+
+def paused(*, admitted: Admitted) -> SandcellError:
+    """Return the error of a guest that cannot answer: all of its sandbox is held still from outside."""
+    return error(
+        ErrorCode.UNREACHABLE,
+        "the sandbox is paused, which somebody has done from outside: nothing in it runs, and nothing of it is lost",
+        hint="sandbox.start(), sandcell start --sandbox NAME or docker unpause lets it go on; then look whether the request was taken",
+        details={"admitted": admitted, "paused": True},
+    )
 
 
 def unreachable(address: Address, why: str, *, admitted: Admitted) -> SandcellError:

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from sandcell.client.aio.channel import to_its_end
-from sandcell.client.protocol import Cut, Head, unreachable
+from sandcell.client.protocol import Cut, Head
 from sandcell_container.holes import write_all
 from sandcell_container.pour import Pour
 
@@ -57,7 +57,7 @@ class AsyncAnswer:
             while part := await self.read(deadline):
                 parts.append(part)
         except TimeoutError as problem:
-            raise unreachable(self._transport.address, str(problem), admitted=True) from problem
+            raise await self._transport.silent(str(problem), admitted=True) from problem
         return b"".join(parts)
 
     @property
@@ -84,21 +84,21 @@ class AsyncAnswer:
                     yield len(data)
 
     async def _pour_piece(self, connection: Connection, pour: Pour) -> int:
-        address, deadline = self._transport.address, time.monotonic() + self._transport.reply_timeout
+        deadline = time.monotonic() + self._transport.reply_timeout
         try:
             return await connection.pour(pour, deadline)
         except TimeoutError as problem:
-            raise unreachable(address, str(problem), admitted=True) from problem
+            raise await self._transport.silent(str(problem), admitted=True) from problem
         except Cut as cut:
             raise await self._transport.missed(str(cut), admitted=True) from cut
 
     async def _read_piece(self) -> bytes:
         """Return the next piece, b"" at the end; UNREACHABLE where it breaks off or stalls."""
-        address, patience = self._transport.address, self._transport.reply_timeout
+        patience = self._transport.reply_timeout
         try:
             return await self.read(time.monotonic() + patience)
         except TimeoutError as problem:
-            raise unreachable(address, str(problem), admitted=True) from problem
+            raise await self._transport.silent(str(problem), admitted=True) from problem
         except Cut as cut:
             raise await self._transport.missed(str(cut), admitted=True) from cut
 

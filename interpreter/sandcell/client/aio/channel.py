@@ -115,6 +115,15 @@ class Channel:
         async with _until(deadline):
             return await asyncio.get_running_loop().sock_recv(self._socket, _CHUNK)
 
+    async def is_heard(self, deadline: float) -> bool:
+        """Wait until there is something to receive, were it the end of the connection; False where there is nothing by then."""
+        try:
+            async with _until(deadline):
+                await _readable(self._socket.fileno())
+        except TimeoutError:
+            return False
+        return True
+
     async def receive_with_file(self, deadline: float | None) -> tuple[bytes, int | None]:
         """Return what came, and the descriptor that came with it: the caller's from now on, None where there is none."""
         while True:

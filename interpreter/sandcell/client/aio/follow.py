@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from sandcell.client.protocol import Cut, Request, error_of, unreachable
+from sandcell.client.protocol import Cut, Request, error_of
 from sandcell_container.errors import SandcellError
 from sandcell_container.frames import Cursor, Entry, FrameDecoder, Kind
 
@@ -120,4 +120,4 @@ async def _next_chunk(transport: AsyncTransport, answer: AsyncAnswer, deadline: 
     try:
         return await answer.read(deadline)
     except TimeoutError as problem:
-        raise unreachable(transport.address, "it stopped answering", admitted=True) from problem
+        raise await transport.silent("it stopped answering", admitted=True) from problem

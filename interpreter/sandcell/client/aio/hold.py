@@ -43,6 +43,8 @@ class AsyncHold:
     @property
     def status(self) -> Status:
         """What was last heard."""
+        if self._status == "running" and self._transport.paused:
+            return "stopped"
         if self._status == "running" and self._transport.ended:
             return "removed" if self.record.on_release == "remove" and self.record.starts == 1 else "stopped"
         return self._status
@@ -87,14 +89,15 @@ class AsyncHold:
         else:
             await self._start()
             await self.take()
-        self._status, self._end = "running", None
+        self._status, self._end, self._transport.paused = "running", None, False
 
     async def _start(self) -> None:
         end = await self.ended() if self._transport.ended else None
         try:
             self.record = await in_thread(self.engine.start, self.record.id)
-        except NotFound as problem:
-            raise gone(self._transport.address, admitted=False, end=end) from problem
+        except (Gone, NotFound) as problem:
+            self._status = "removed"
+            raise gone(self._transport.address, admitted=False, end=end, handle="removed") from problem
 
     async def ended(self, timeout: float = _DOWN_S) -> End | None:
         """Return how the sandbox ended, None where it did not within so many seconds or nobody can tell."""
@@ -105,6 +108,13 @@ class AsyncHold:
         if end is not None and (self._end is None or end.cause != "lost"):
             self._end = end  # who looks later may find nothing left of it
         return self._end
+
+    async def is_paused(self) -> bool:
+        """Tell whether its engine knows that somebody holds it still from outside."""
+        try:
+            return await in_thread(self.engine.is_paused, self.record.id)
+        except SandcellError:
+            return False  # nobody can tell: what its guest did not answer is told
 
     async def stop(self) -> None:
         """End all that runs in it; the next call starts it."""

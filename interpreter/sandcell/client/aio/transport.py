@@ -20,6 +20,7 @@ from sandcell.client.protocol import (
     error_of,
     gone,
     path_of,
+    paused,
     unreachable,
 )
 from sandcell_container.errors import ErrorCode, Gone, SandcellError
@@ -40,6 +41,9 @@ T = TypeVar("T")
 _PIECE = 8 * 2**20  # of a file: what the kernel is asked to send at once
 _KEPT = 16  # idle connections: more than this many at once are rare, and each holds a descriptor at the guest
 _TRIES = 3  # a kept connection that the guest had closed, then two new ones
+_QUIET_S = (
+    2.0  # from a request until it is looked whether its guest is paused; nearly all are answered long before
+)
 _ALIVE_S = 2.0  # a guest that serves tells its health in a few milliseconds
 
 
@@ -59,6 +63,10 @@ class AsyncWaker(Protocol):
         """Return how it ended, where anybody can tell."""
         ...
 
+    async def is_paused(self) -> bool:
+        """Tell whether it is known that somebody holds it still from outside."""
+        ...
+
 
 class AsyncTransport:
     """The way to one guest; usable from several threads and loops. Timeouts in seconds."""
@@ -68,6 +76,8 @@ class AsyncTransport:
         self.reply_timeout = reply_timeout
         self.ended = False
         """Whether the guest is known to have ended, or to be ending."""
+        self.paused = False
+        """Whether it was held still from outside when it last was asked in vain."""
         self.client_id = new_id("cli")
         """What the guest knows this handle by."""
         self.waker: AsyncWaker | None = None
@@ -127,7 +137,7 @@ class AsyncTransport:
                 head = await self._begin(connection, request, chunks, deadline)
             except TimeoutError as problem:
                 connection.close()
-                raise unreachable(self.address, str(problem), admitted="unknown") from problem
+                raise await self.silent(str(problem), admitted="unknown") from problem
             except Cut as cut:
                 connection.close()
                 why = str(cut)
@@ -235,7 +245,7 @@ class AsyncTransport:
         try:
             yield
         except TimeoutError as problem:
-            raise unreachable(self.address, str(problem), admitted="unknown") from problem
+            raise await self.silent(str(problem), admitted="unknown") from problem
         except Cut as cut:
             raise await self.missed(str(cut), admitted="unknown") from cut
 
@@ -254,9 +264,15 @@ class AsyncTransport:
             return problem
         return unreachable(self.address, why, admitted=admitted)
 
+    async def silent(self, why: str, *, admitted: Admitted) -> SandcellError:
+        """Return the error of a guest that does not answer in time."""
+        if await self._is_paused():
+            return paused(admitted=admitted)
+        return unreachable(self.address, why, admitted=admitted)
+
     async def lost(self, *, admitted: Admitted) -> SandcellError:
         """Return the error of a guest that has ended, with how it ended where anybody can tell."""
-        self.ended = True
+        self.ended, self.paused = True, False
         end = await self.waker.ended() if self.waker is not None else None
         return gone(self.address, admitted=admitted, end=end)
 
@@ -284,7 +300,7 @@ class AsyncTransport:
         try:
             channel = await Channel.open(self.address, deadline)
         except TimeoutError as problem:
-            raise unreachable(self.address, str(problem), admitted=admitted) from problem
+            raise await self.silent(str(problem), admitted=admitted) from problem
         except OSError as problem:
             if self.address.path:
                 raise await self.lost(admitted=admitted) from problem
@@ -340,9 +356,21 @@ class AsyncTransport:
                 await self._upload(connection, chunks)
         except Cut:
             pass  # the guest may have refused before it had read all: if so, its answer is there and says why
-        head = await connection.head(self._by(request, sooner))
-        self.ended = False
+        head = await self._head(connection, self._by(request, sooner))
+        self.ended = self.paused = False
         return head
+
+    async def _head(self, connection: Connection, deadline: float) -> Head:
+        """Return the head of an answer. Where it does not come soon a look tells whether it can: a paused guest would be waited
+        for until the deadline, which is long."""
+        soon = min(deadline, time.monotonic() + _QUIET_S)
+        if not await connection.channel.is_heard(soon) and soon < deadline and await self._is_paused():
+            raise paused(admitted="unknown")
+        return await connection.head(deadline)
+
+    async def _is_paused(self) -> bool:
+        self.paused = self.waker is not None and await self.waker.is_paused()
+        return self.paused
 
     def _by(self, request: Request, sooner: float | None) -> float:
         own = time.monotonic() + (request.patience or self.reply_timeout)

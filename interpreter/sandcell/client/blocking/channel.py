@@ -103,6 +103,10 @@ class Channel:
             except BlockingIOError:
                 continue
 
+    def is_heard(self, deadline: float) -> bool:
+        """Wait until there is something to receive, were it the end of the connection; False where there is nothing by then."""
+        return bool(self._poll.poll(_left_ms(deadline)))
+
     def receive_with_file(self, deadline: float | None) -> tuple[bytes, int | None]:
         """Return what came, and the descriptor that came with it: the caller's from now on, None where there is none."""
         while True:

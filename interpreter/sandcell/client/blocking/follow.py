@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from sandcell.client.protocol import Cut, Request, error_of, unreachable
+from sandcell.client.protocol import Cut, Request, error_of
 from sandcell_container.errors import SandcellError
 from sandcell_container.frames import Cursor, Entry, FrameDecoder, Kind
 
@@ -121,4 +121,4 @@ def _next_chunk(transport: Transport, answer: Answer, deadline: float | None) ->
     try:
         return answer.read(deadline)
     except TimeoutError as problem:
-        raise unreachable(transport.address, "it stopped answering", admitted=True) from problem
+        raise transport.silent("it stopped answering", admitted=True) from problem

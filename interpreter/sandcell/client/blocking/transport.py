@@ -21,6 +21,7 @@ from sandcell.client.protocol import (
     error_of,
     gone,
     path_of,
+    paused,
     unreachable,
 )
 from sandcell_container.errors import ErrorCode, Gone, SandcellError
@@ -41,6 +42,9 @@ T = TypeVar("T")
 _PIECE = 8 * 2**20  # of a file: what the kernel is asked to send at once
 _KEPT = 16  # idle connections: more than this many at once are rare, and each holds a descriptor at the guest
 _TRIES = 3  # a kept connection that the guest had closed, then two new ones
+_QUIET_S = (
+    2.0  # from a request until it is looked whether its guest is paused; nearly all are answered long before
+)
 _ALIVE_S = 2.0  # a guest that serves tells its health in a few milliseconds
 
 
@@ -60,6 +64,10 @@ class Waker(Protocol):
         """Return how it ended, where anybody can tell."""
         ...
 
+    def is_paused(self) -> bool:
+        """Tell whether it is known that somebody holds it still from outside."""
+        ...
+
 
 class Transport:
     """The way to one guest; usable from several threads and loops. Timeouts in seconds."""
@@ -69,6 +77,8 @@ class Transport:
         self.reply_timeout = reply_timeout
         self.ended = False
         """Whether the guest is known to have ended, or to be ending."""
+        self.paused = False
+        """Whether it was held still from outside when it last was asked in vain."""
         self.client_id = new_id("cli")
         """What the guest knows this handle by."""
         self.waker: Waker | None = None
@@ -126,7 +136,7 @@ class Transport:
                 head = self._begin(connection, request, chunks, deadline)
             except TimeoutError as problem:
                 connection.close()
-                raise unreachable(self.address, str(problem), admitted="unknown") from problem
+                raise self.silent(str(problem), admitted="unknown") from problem
             except Cut as cut:
                 connection.close()
                 why = str(cut)
@@ -234,7 +244,7 @@ class Transport:
         try:
             yield
         except TimeoutError as problem:
-            raise unreachable(self.address, str(problem), admitted="unknown") from problem
+            raise self.silent(str(problem), admitted="unknown") from problem
         except Cut as cut:
             raise self.missed(str(cut), admitted="unknown") from cut
 
@@ -253,9 +263,15 @@ class Transport:
             return problem
         return unreachable(self.address, why, admitted=admitted)
 
+    def silent(self, why: str, *, admitted: Admitted) -> SandcellError:
+        """Return the error of a guest that does not answer in time."""
+        if self._is_paused():
+            return paused(admitted=admitted)
+        return unreachable(self.address, why, admitted=admitted)
+
     def lost(self, *, admitted: Admitted) -> SandcellError:
         """Return the error of a guest that has ended, with how it ended where anybody can tell."""
-        self.ended = True
+        self.ended, self.paused = True, False
         end = self.waker.ended() if self.waker is not None else None
         return gone(self.address, admitted=admitted, end=end)
 
@@ -283,7 +299,7 @@ class Transport:
         try:
             channel = Channel.open(self.address, deadline)
         except TimeoutError as problem:
-            raise unreachable(self.address, str(problem), admitted=admitted) from problem
+            raise self.silent(str(problem), admitted=admitted) from problem
         except OSError as problem:
             if self.address.path:
                 raise self.lost(admitted=admitted) from problem
@@ -339,9 +355,21 @@ class Transport:
                 self._upload(connection, chunks)
         except Cut:
             pass  # the guest may have refused before it had read all: if so, its answer is there and says why
-        head = connection.head(self._by(request, sooner))
-        self.ended = False
+        head = self._head(connection, self._by(request, sooner))
+        self.ended = self.paused = False
         return head
+
+    def _head(self, connection: Connection, deadline: float) -> Head:
+        """Return the head of an answer. Where it does not come soon a look tells whether it can: a paused guest would be waited
+        for until the deadline, which is long."""
+        soon = min(deadline, time.monotonic() + _QUIET_S)
+        if not connection.channel.is_heard(soon) and soon < deadline and self._is_paused():
+            raise paused(admitted="unknown")
+        return connection.head(deadline)
+
+    def _is_paused(self) -> bool:
+        self.paused = self.waker is not None and self.waker.is_paused()
+        return self.paused
 
     def _by(self, request: Request, sooner: float | None) -> float:
         own = time.monotonic() + (request.patience or self.reply_timeout)
