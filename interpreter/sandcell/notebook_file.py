@@ -81,6 +81,8 @@ def check_target(path: str | os.PathLike[str]) -> None:
     target = Path(path)
     if target.is_dir() or not target.parent.is_dir():
         raise _unwritable(path, "it is a folder, or its folder is not there")
+    if target.exists() and not target.is_file():
+        raise _unwritable(path, "what is there is no regular file")
 
 
 class NotebookFile:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import TYPE_CHECKING
 
 import pytest
 
 from sandcell.client.aio.channel import write_chunks as write_chunks_aio
 from sandcell.client.blocking.channel import write_chunks
+from sandcell.notebook_file import check_target
+from sandcell_container.errors import SandcellError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -46,7 +49,15 @@ def test_a_download_keeps_the_mode_and_goes_through_a_symlink(tmp_path: Path) ->
     assert target.stat().st_mode & 0o777 == 0o640
 
 
-def test_what_is_no_file_is_written_as_it_is(tmp_path: Path) -> None:
-    write_chunks("/dev/null", iter([b"x"]))
+def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
+    fifo, link = tmp_path / "fifo", tmp_path / "link"
+    os.mkfifo(fifo)
+    link.symlink_to("/dev/null")
+    for path in (fifo, link):
+        with pytest.raises(OSError, match="no regular file"):
+            write_chunks(str(path), iter([b"x"]))
+        with pytest.raises(SandcellError, match="no regular file"):
+            check_target(path)
     with pytest.raises(IsADirectoryError):
         write_chunks(str(tmp_path), iter([b"x"]))
+    assert fifo.is_fifo() and sorted(tmp_path.iterdir()) == [fifo, link]

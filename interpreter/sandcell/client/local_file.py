@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from sandcell_container.drafts import draft_name
-from sandcell_container.holes import write_all, write_with_holes
+from sandcell_container.holes import write_with_holes
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -39,18 +40,21 @@ class OpenFile:
 class Replacement:
     """What is to become the file `path`: it lies beside it until `keep`, and `drop` takes it away.
 
-    A symlink keeps pointing where it does, and its target is replaced. What is there and no file, a pipe or a
-    device, is written as it is.
+    A symlink keeps pointing where it does, and its target is replaced.
 
     Raises:
-        OSError: it cannot be written there.
+        OSError: it cannot be written there, or what is there is no regular file: a pipe might be waited for without end,
+            and a device is not to be replaced.
     """
 
     def __init__(self, path: str) -> None:
         self._target = Path(os.path.realpath(path))
-        in_place = self._target.exists() and not self._target.is_file()
-        self._part = None if in_place else self._target.with_name(draft_name().decode())
-        self._file: BinaryIO = (self._target if self._part is None else self._part).open("wb")
+        if self._target.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        if self._target.exists() and not self._target.is_file():
+            raise OSError(errno.ENXIO, "what is there is no regular file", path)
+        self._part: Path | None = self._target.with_name(draft_name().decode())
+        self._file: BinaryIO = self._part.open("wb")
 
     @property
     def fd(self) -> int:
@@ -58,18 +62,14 @@ class Replacement:
         return self._file.fileno()
 
     def write(self, data: bytes) -> None:
-        if self._part is None:
-            write_all(self.fd, data)
-        else:
-            write_with_holes(self.fd, data)
+        write_with_holes(self.fd, data)
 
     def keep(self) -> None:
         """Put it in its place, with the permission bits of what it replaces."""
-        if self._part is not None:
-            os.ftruncate(self.fd, os.lseek(self.fd, 0, os.SEEK_CUR))
-        self._file.close()
         if self._part is None:
             return
+        os.ftruncate(self.fd, os.lseek(self.fd, 0, os.SEEK_CUR))
+        self._file.close()
         if self._target.exists():
             self._part.chmod(stat.S_IMODE(self._target.stat().st_mode))
         self._part.replace(self._target)
