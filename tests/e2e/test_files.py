@@ -6,8 +6,8 @@ import json
 import os
 import sys
 import tempfile
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from tests.e2e.test_cli import Shell
@@ -49,6 +49,24 @@ def test_text_bytes_and_lines_are_read(sandbox: Sandbox) -> None:
     assert (lines.lines, lines.start, lines.total) == (["été", "zwei"], 1, 2)
     assert files.read_lines("t/latin", start=3).lines == []
     assert code_of(lambda: files.read_bytes("t/latin", max_bytes=5)) is ErrorCode.TOO_LARGE
+
+
+def test_paths_may_be_path_objects(sandbox: Sandbox, tmp_path: Path) -> None:
+    files, folder = sandbox.files, PurePosixPath("objects")
+    assert files.write(folder / "a", "one\n").path == "/workspace/objects/a"
+    files.copy(folder / "a", folder / "b")
+    files.rename(folder / "b", folder / "c")
+    files.append(folder / "a", "two\n")
+    assert files.read_lines(folder / "a").total == 2
+    assert [each.name for each in files.list(folder)] == ["a", "c"]
+    assert files.search("two", folder).matches
+    with files.open(folder / "d", "wb") as made:
+        made.write(b"four")
+    assert files.exists(folder / "d") and files.stat(folder / "d").size == 4
+    files.download(folder, tmp_path / "down")
+    assert (tmp_path / "down" / "c").read_text() == "one\n"
+    files.remove(folder, recursive=True)
+    assert code_of(lambda: files.read(cast("Any", b"bytes"))) is ErrorCode.INVALID_PATH
 
 
 def test_an_open_file_is_read_and_written_in_pieces(sandbox: Sandbox) -> None:
@@ -379,7 +397,9 @@ def test_files_are_copied_by_the_command_line(shell: Shell, tmp_path: Path) -> N
     assert (tmp_path / "folder" / "b.txt").read_text() == "one\n"
     refused = shell("cp", "a", "b")
     assert (refused.returncode, b"INVALID_ARGUMENT" in refused.stderr) == (125, True)
-    assert b"FILE_NOT_FOUND" in shell("cat", "lab:none").stderr
+    done = shell("cat", "lab:none", "lab:folder/a.txt", "lab:folder")
+    assert (done.returncode, done.stdout) == (1, b"one\n")
+    assert b"FILE_NOT_FOUND" in done.stderr and b"IS_A_DIRECTORY" in done.stderr
 
 
 def test_what_this_machine_refuses_is_told_in_one_line(shell: Shell, tmp_path: Path) -> None:

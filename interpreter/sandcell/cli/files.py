@@ -76,16 +76,24 @@ def list_files(options: argparse.Namespace, config: Config) -> int:
 
 
 def show_files(options: argparse.Namespace, config: Config) -> int:
-    """Write files to standard output, byte for byte."""
+    """Write files to standard output, byte for byte. One that cannot be read is told and passed over; returns 1 then, as cat."""
+    code = 0
     for each in options.paths:
-        side = _side(each, is_inside=True)
-        with (
-            _files(options, config, side.sandbox or "") as files,
-            files.open(side.path) as opened,
-        ):
-            for piece in opened:
-                write_stdout(piece)
-    return 0
+        try:
+            _show_file(_side(each, is_inside=True), options, config)
+        except SandcellError as problem:
+            print(f"sandcell: {problem}", file=sys.stderr, flush=True)
+            code = 1
+    return code
+
+
+def _show_file(side: _Side, options: argparse.Namespace, config: Config) -> None:
+    with (
+        _files(options, config, side.sandbox or "") as files,
+        files.open(side.path) as opened,
+    ):
+        for piece in opened:
+            write_stdout(piece)
 
 
 def edit_file(options: argparse.Namespace, config: Config) -> int:

@@ -48,12 +48,13 @@ def check_text(given: object, *, what: str, code: ErrorCode = ErrorCode.INVALID_
 
 
 def check_path(given: object, *, what: str = "path") -> str:
-    """Return `given` when it may name a file; one that is no UTF-8 is as `os.fsdecode` gives it.
+    """Return `given`, text or a path object, as text when it may name a file; one that is no UTF-8 is as `os.fsdecode` gives it.
 
     Raises:
-        InvalidRequest (INVALID_PATH): it is no text, or holds a surrogate that stands for no byte.
+        InvalidRequest (INVALID_PATH): it is neither, or holds a surrogate that stands for no byte.
     """
-    return check_bytes_as_text(given, what=what, code=ErrorCode.INVALID_PATH)
+    text: object = os.fspath(cast("os.PathLike[str]", given)) if isinstance(given, os.PathLike) else given
+    return check_bytes_as_text(text, what=what, code=ErrorCode.INVALID_PATH)
 
 
 def check_bytes_as_text(given: object, *, what: str, code: ErrorCode = ErrorCode.INVALID_ARGUMENT) -> str:

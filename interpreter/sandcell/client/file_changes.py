@@ -18,6 +18,7 @@ from sandcell_container.ids import new_id
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from sandcell.client.file_options import SandboxPath
     from sandcell_container.frames import Entry
 
 __all__ = ["FileChange", "change_of", "watch_request"]
@@ -81,7 +82,7 @@ def change_of(entry: Entry, epoch: str) -> FileChange | None:
 
 
 def watch_request(
-    path: str,
+    path: SandboxPath,
     query: dict[str, str],
     *,
     recursive: bool,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from os import PathLike
 from typing import TYPE_CHECKING, Literal, cast
 
 from sandcell.client.checks import (
@@ -28,6 +29,7 @@ __all__ = [
     "MOST_LISTED",
     "FileLines",
     "Progress",
+    "SandboxPath",
     "Sort",
     "change_request",
     "check_patterns",
@@ -44,6 +46,9 @@ __all__ = [
 ]
 
 Sort = Literal["name", "size", "mtime"]
+SandboxPath = str | PathLike[str]
+"""The path of a file in the sandbox: where its system is another one than this machine's, a `PurePosixPath`."""
+
 Progress = Callable[[int, int | None], object]
 """Called with the bytes that have been moved, and how many there are, None where nobody knows."""
 
@@ -78,7 +83,7 @@ def lines_of(data: bytes, encoding: str, errors: str, *, start: int, total: int)
 
 
 def file_request(
-    method: str, path: str, query: dict[str, str], *, headers: dict[str, str] | None = None
+    method: str, path: SandboxPath, query: dict[str, str], *, headers: dict[str, str] | None = None
 ) -> Request:
     """Return the request of a file itself; its body is yet to be said."""
     return Request(
@@ -92,7 +97,7 @@ def file_request(
 
 def change_request(
     method: str,
-    path: str,
+    path: SandboxPath,
     query: dict[str, str],
     *,
     mode: int | None = None,
@@ -132,7 +137,7 @@ def _once(request: Request) -> Request:
 
 
 def make_list(
-    path: str,
+    path: SandboxPath,
     *,
     recursive: bool,
     hidden: bool,
@@ -155,12 +160,12 @@ def make_list(
     )
 
 
-def make_copy(path: str, to: str, *, overwrite: bool) -> CopyFile:
+def make_copy(path: SandboxPath, to: SandboxPath, *, overwrite: bool) -> CopyFile:
     return CopyFile(path=check_path(path), to=check_path(to, what="to"), overwrite=overwrite)
 
 
 def make_replace(
-    path: str, old: str | Sequence[tuple[str, str]], new: str | None, *, if_match: str | None
+    path: SandboxPath, old: str | Sequence[tuple[str, str]], new: str | None, *, if_match: str | None
 ) -> ReplaceText:
     """Return the request of one edit, or of a list of them. Raises INVALID_PATH, INVALID_ARGUMENT."""
     if isinstance(old, str):
@@ -180,7 +185,7 @@ def make_replace(
     return ReplaceText(path=check_path(path), edits=edits, if_match=_tags(if_match))
 
 
-def make_insert(path: str, line: int, text: str, *, if_match: str | None) -> InsertText:
+def make_insert(path: SandboxPath, line: int, text: str, *, if_match: str | None) -> InsertText:
     return InsertText(
         path=check_path(path),
         line=check_count(line, what="line", least=0),
@@ -191,7 +196,7 @@ def make_insert(path: str, line: int, text: str, *, if_match: str | None) -> Ins
 
 def make_search(
     pattern: str,
-    path: str,
+    path: SandboxPath,
     *,
     glob: str | Iterable[str],
     exclude: str | Iterable[str],

@@ -250,10 +250,7 @@ def check_command(command: object) -> str | tuple[str, ...]:
 
 def _word(given: object) -> str:
     # As names of files are: an argument may be one that is no UTF-8.
-    try:
-        return check_path(given, what="command")
-    except SandcellError as problem:
-        raise wrong("command", problem.message.removeprefix("command "), hint=problem.hint) from problem
+    return check_bytes_as_text(given, what="command")
 
 
 class CreateOptions(TypedDict, total=False):

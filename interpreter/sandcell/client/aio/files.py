@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, overload
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from sandcell.client.aio.transport import AsyncTransport
-    from sandcell.client.file_options import Sort
+    from sandcell.client.file_options import SandboxPath, Sort
     from sandcell.client.protocol import Request
 
 __all__ = ["AsyncFiles"]
@@ -46,7 +47,7 @@ _MISSING = {ErrorCode.FILE_NOT_FOUND, ErrorCode.NOT_A_DIRECTORY}
 
 class AsyncFiles(AsyncTransfers):
     """Files as user code sees them, with its rights: a relative path counts from the sandbox's working directory, or from the
-    folder of the session that they are asked for by.
+    folder of the session that they are asked for by. A path is text, or a path object such as `pathlib.PurePosixPath`.
 
     Every method may raise FILE_NOT_FOUND, PERMISSION_DENIED, NOT_A_DIRECTORY, IS_A_DIRECTORY, INVALID_PATH
     and NO_SPACE. `if_match` is the `etag` that a file has to have, else it is CHANGED_SINCE and nothing is done.
@@ -60,7 +61,7 @@ class AsyncFiles(AsyncTransfers):
 
     async def read(
         self,
-        path: str,
+        path: SandboxPath,
         *,
         encoding: str = "utf-8",
         errors: str = "replace",
@@ -75,7 +76,7 @@ class AsyncFiles(AsyncTransfers):
         return (await self.read_bytes(path, max_bytes=max_bytes)).decode(encoding, errors)
 
     async def read_bytes(
-        self, path: str, *, start: int = 0, end: int | None = None, max_bytes: str | int = MAX_READ
+        self, path: SandboxPath, *, start: int = 0, end: int | None = None, max_bytes: str | int = MAX_READ
     ) -> bytes:
         """Return a file's bytes, all at once, or those from `start` up to `end`, as a slice has them.
 
@@ -98,7 +99,7 @@ class AsyncFiles(AsyncTransfers):
 
     async def read_lines(
         self,
-        path: str,
+        path: SandboxPath,
         *,
         start: int = 1,
         count: int | None = None,
@@ -115,16 +116,18 @@ class AsyncFiles(AsyncTransfers):
         return lines_of(data, encoding, errors, start=first, total=int(headers["sandcell-lines"]))
 
     @overload
-    async def open(self, path: str, mode: Literal["rb"] = "rb", *, start: int = 0) -> AsyncFileReader: ...
+    async def open(
+        self, path: SandboxPath, mode: Literal["rb"] = "rb", *, start: int = 0
+    ) -> AsyncFileReader: ...
 
     @overload
     async def open(
-        self, path: str, mode: Literal["wb"], *, permissions: int | None = None
+        self, path: SandboxPath, mode: Literal["wb"], *, permissions: int | None = None
     ) -> AsyncFileWriter: ...
 
     async def open(
         self,
-        path: str,
+        path: SandboxPath,
         mode: Literal["rb", "wb"] = "rb",
         *,
         start: int = 0,
@@ -147,7 +150,7 @@ class AsyncFiles(AsyncTransfers):
 
     async def write(
         self,
-        path: str,
+        path: SandboxPath,
         data: str | bytes,
         *,
         mode: int | None = None,
@@ -162,14 +165,14 @@ class AsyncFiles(AsyncTransfers):
         request = change_request("PUT", path, self._query, mode=mode, if_match=if_match, new=new)
         return await self._transport.call(replace(request, body=check_data(data, what="data")), FileInfo)
 
-    async def append(self, path: str, data: str | bytes, *, if_match: str | None = None) -> FileInfo:
+    async def append(self, path: SandboxPath, data: str | bytes, *, if_match: str | None = None) -> FileInfo:
         """Write behind what is in a file, which is made where it is missing."""
         request = change_request("PATCH", path, self._query, if_match=if_match)
         return await self._transport.call(replace(request, body=check_data(data, what="data")), FileInfo)
 
     async def replace(
         self,
-        path: str,
+        path: SandboxPath,
         old: str | Sequence[tuple[str, str]],
         new: str | None = None,
         *,
@@ -186,7 +189,9 @@ class AsyncFiles(AsyncTransfers):
         body = make_replace(path, old, new, if_match=if_match)
         return await self._transport.call(verb_request("replace", body, self._query, once=True), FileInfo)
 
-    async def insert(self, path: str, line: int, text: str, *, if_match: str | None = None) -> FileInfo:
+    async def insert(
+        self, path: SandboxPath, line: int, text: str, *, if_match: str | None = None
+    ) -> FileInfo:
         """Insert `text` as lines of their own behind line `line`: 0 is the start, beyond the end appends."""
         body = make_insert(path, line, text, if_match=if_match)
         return await self._transport.call(verb_request("insert", body, self._query, once=True), FileInfo)
@@ -195,7 +200,7 @@ class AsyncFiles(AsyncTransfers):
 
     async def list(
         self,
-        path: str = ".",
+        path: SandboxPath = ".",
         *,
         recursive: bool = False,
         hidden: bool = True,
@@ -219,12 +224,12 @@ class AsyncFiles(AsyncTransfers):
             if page.next_cursor is None:
                 return found
             if len(found) >= MOST_LISTED:
-                raise too_many(path)
+                raise too_many(os.fspath(path))
             cursor = page.next_cursor
 
     async def list_page(
         self,
-        path: str = ".",
+        path: SandboxPath = ".",
         *,
         recursive: bool = False,
         hidden: bool = True,
@@ -243,11 +248,11 @@ class AsyncFiles(AsyncTransfers):
         request = verb_request("list", body, self._query, patience=LONG_PATIENCE_S)
         return await self._transport.call(request, FilePage)
 
-    async def stat(self, path: str) -> FileInfo:
+    async def stat(self, path: SandboxPath) -> FileInfo:
         """Return what is known of a file; a symlink speaks of itself."""
         return await self._stat(path)
 
-    async def exists(self, path: str) -> bool:
+    async def exists(self, path: SandboxPath) -> bool:
         """Tell whether a file, folder or symlink has this path."""
         try:
             await self.stat(path)
@@ -257,24 +262,24 @@ class AsyncFiles(AsyncTransfers):
             raise
         return True
 
-    async def mkdir(self, path: str) -> FileInfo:
+    async def mkdir(self, path: SandboxPath) -> FileInfo:
         """Make a folder and those above it; one that is there is fine."""
         request = verb_request("mkdir", FilePath(path=check_path(path)), self._query)
         return await self._transport.call(request, FileInfo)
 
-    async def remove(self, path: str, *, recursive: bool = False) -> None:
+    async def remove(self, path: SandboxPath, *, recursive: bool = False) -> None:
         """Remove a file or a symlink; with `recursive` also a folder with all that is in it, which is IS_A_DIRECTORY else."""
         more = {"recursive": "true"} if recursive else {}
         request = file_request("DELETE", path, {**self._query, **more})
         await self._transport.fetch(replace(request, patience=LONG_PATIENCE_S, repeatable=False))
 
-    async def rename(self, path: str, to: str, *, overwrite: bool = False) -> FileInfo:
+    async def rename(self, path: SandboxPath, to: SandboxPath, *, overwrite: bool = False) -> FileInfo:
         """Give a file or folder another name; folders above that are made. EXISTS where something has it, unless `overwrite`."""
         body = make_copy(path, to, overwrite=overwrite)
         request = verb_request("rename", body, self._query, patience=LONG_PATIENCE_S, once=True)
         return await self._transport.call(request, FileInfo)
 
-    async def copy(self, path: str, to: str, *, overwrite: bool = False) -> FileInfo:
+    async def copy(self, path: SandboxPath, to: SandboxPath, *, overwrite: bool = False) -> FileInfo:
         """Copy a file or a folder, whole or not at all; folders above are made. EXISTS as `rename`."""
         body = make_copy(path, to, overwrite=overwrite)
         request = verb_request("copy", body, self._query, patience=LONG_PATIENCE_S, once=True)
@@ -283,7 +288,7 @@ class AsyncFiles(AsyncTransfers):
     async def search(
         self,
         pattern: str,
-        path: str = ".",
+        path: SandboxPath = ".",
         *,
         glob: str | Iterable[str] = (),
         exclude: str | Iterable[str] = (),
@@ -320,7 +325,7 @@ class AsyncFiles(AsyncTransfers):
 
     async def watch(
         self,
-        path: str = ".",
+        path: SandboxPath = ".",
         *,
         recursive: bool = True,
         include: str | Iterable[str] = (),
@@ -342,14 +347,14 @@ class AsyncFiles(AsyncTransfers):
 
     # ---
 
-    async def _fetch(self, path: str, request: Request, limit: int) -> tuple[bytes, dict[str, str]]:
+    async def _fetch(self, path: SandboxPath, request: Request, limit: int) -> tuple[bytes, dict[str, str]]:
         answer = await self._transport.open(request)
         try:
             parts, size = list[bytes](), 0
             async for chunk in answer.chunks():
                 size += len(chunk)
                 if size > limit:
-                    raise too_large(path, limit)
+                    raise too_large(os.fspath(path), limit)
                 parts.append(chunk)
             return b"".join(parts), answer.head.headers
         finally:

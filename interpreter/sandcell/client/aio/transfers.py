@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from sandcell.client.aio.transport import AsyncTransport
-    from sandcell.client.file_options import Progress
+    from sandcell.client.file_options import Progress, SandboxPath
 
 __all__ = ["AsyncTransfers"]
 
@@ -44,7 +44,7 @@ class AsyncTransfers:
     _query: dict[str, str]
 
     async def upload(
-        self, local: str | PathLike[str], remote: str, *, on_progress: Progress | None = None
+        self, local: str | PathLike[str], remote: SandboxPath, *, on_progress: Progress | None = None
     ) -> TransferReport:
         """Copy a file or a folder of this machine into the sandbox.
 
@@ -63,7 +63,7 @@ class AsyncTransfers:
         return decode_body(await self._transport.fetch(request, chunks=chunks), TransferReport)
 
     async def download(
-        self, remote: str, local: str | PathLike[str], *, on_progress: Progress | None = None
+        self, remote: SandboxPath, local: str | PathLike[str], *, on_progress: Progress | None = None
     ) -> TransferReport:
         """Copy a file or a folder of the sandbox to this machine.
 
@@ -71,7 +71,7 @@ class AsyncTransfers:
         it, and symlinks that lead out of it are left out, which the report says.
 
         Raises:
-            OSError: the local file cannot be written.
+            OSError: the local file cannot be written, or what is there is no regular file.
         """
         check_callbacks(on_progress=on_progress)
         target = os.fspath(local)
@@ -86,7 +86,7 @@ class AsyncTransfers:
 
     async def backup(
         self,
-        path: str,
+        path: SandboxPath,
         local: str | PathLike[str],
         *,
         exclude: str | Iterable[str] = (),
@@ -102,7 +102,7 @@ class AsyncTransfers:
             answer.close()
 
     async def restore(
-        self, local: str | PathLike[str], path: str, *, on_progress: Progress | None = None
+        self, local: str | PathLike[str], path: SandboxPath, *, on_progress: Progress | None = None
     ) -> TransferReport:
         """Make a folder of the sandbox what it was when `backup` wrote the file `local`: what is not in that is removed.
 
@@ -115,7 +115,9 @@ class AsyncTransfers:
         chunks = _counted(read_chunks(source), on_progress, size)
         return decode_body(await self._transport.fetch(request, chunks=chunks), TransferReport)
 
-    async def _upload_file(self, local: str, remote: str, on_progress: Progress | None) -> TransferReport:
+    async def _upload_file(
+        self, local: str, remote: SandboxPath, on_progress: Progress | None
+    ) -> TransferReport:
         request = replace(change_request("PUT", remote, self._query), streamed=True)
         with await in_thread(OpenFile, local) as file:
             if file.size is None:  # a pipe, or a device
@@ -137,7 +139,7 @@ class AsyncTransfers:
             draft.close()
 
     async def _download_file(
-        self, info: FileInfo, remote: str, local: str, on_progress: Progress | None
+        self, info: FileInfo, remote: SandboxPath, local: str, on_progress: Progress | None
     ) -> TransferReport:
         request = file_request("GET", remote, self._query)
         is_small = info.type == "file" and info.size < _LARGE
@@ -154,11 +156,11 @@ class AsyncTransfers:
             source.close()
         return TransferReport(files=1, bytes=done, skipped=[])
 
-    async def _stat(self, path: str) -> FileInfo:
+    async def _stat(self, path: SandboxPath) -> FileInfo:
         request = verb_request("stat", FilePath(path=check_path(path)), self._query)
         return await self._transport.call(request, FileInfo)
 
-    async def _leads_to_folder(self, link: str) -> bool:
+    async def _leads_to_folder(self, link: SandboxPath) -> bool:
         body = make_list(link, recursive=False, hidden=True, glob=(), sort="name", limit=1, cursor=None)
         try:
             await self._transport.call(verb_request("list", body, self._query), FilePage)
@@ -168,7 +170,9 @@ class AsyncTransfers:
             raise
         return True
 
-    def _of_archive(self, method: str, path: str, *, exclude: tuple[str, ...] = (), **more: str) -> Request:
+    def _of_archive(
+        self, method: str, path: SandboxPath, *, exclude: tuple[str, ...] = (), **more: str
+    ) -> Request:
         return Request(
             method=method,
             path=path_of("files", "archive"),

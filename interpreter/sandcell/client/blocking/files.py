@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, overload
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from sandcell.client.blocking.transport import Transport
-    from sandcell.client.file_options import Sort
+    from sandcell.client.file_options import SandboxPath, Sort
     from sandcell.client.protocol import Request
 
 __all__ = ["Files"]
@@ -47,7 +48,7 @@ _MISSING = {ErrorCode.FILE_NOT_FOUND, ErrorCode.NOT_A_DIRECTORY}
 
 class Files(Transfers):
     """Files as user code sees them, with its rights: a relative path counts from the sandbox's working directory, or from the
-    folder of the session that they are asked for by.
+    folder of the session that they are asked for by. A path is text, or a path object such as `pathlib.PurePosixPath`.
 
     Every method may raise FILE_NOT_FOUND, PERMISSION_DENIED, NOT_A_DIRECTORY, IS_A_DIRECTORY, INVALID_PATH
     and NO_SPACE. `if_match` is the `etag` that a file has to have, else it is CHANGED_SINCE and nothing is done.
@@ -61,7 +62,7 @@ class Files(Transfers):
 
     def read(
         self,
-        path: str,
+        path: SandboxPath,
         *,
         encoding: str = "utf-8",
         errors: str = "replace",
@@ -76,7 +77,7 @@ class Files(Transfers):
         return (self.read_bytes(path, max_bytes=max_bytes)).decode(encoding, errors)
 
     def read_bytes(
-        self, path: str, *, start: int = 0, end: int | None = None, max_bytes: str | int = MAX_READ
+        self, path: SandboxPath, *, start: int = 0, end: int | None = None, max_bytes: str | int = MAX_READ
     ) -> bytes:
         """Return a file's bytes, all at once, or those from `start` up to `end`, as a slice has them.
 
@@ -99,7 +100,7 @@ class Files(Transfers):
 
     def read_lines(
         self,
-        path: str,
+        path: SandboxPath,
         *,
         start: int = 1,
         count: int | None = None,
@@ -116,14 +117,16 @@ class Files(Transfers):
         return lines_of(data, encoding, errors, start=first, total=int(headers["sandcell-lines"]))
 
     @overload
-    def open(self, path: str, mode: Literal["rb"] = "rb", *, start: int = 0) -> FileReader: ...
+    def open(self, path: SandboxPath, mode: Literal["rb"] = "rb", *, start: int = 0) -> FileReader: ...
 
     @overload
-    def open(self, path: str, mode: Literal["wb"], *, permissions: int | None = None) -> FileWriter: ...
+    def open(
+        self, path: SandboxPath, mode: Literal["wb"], *, permissions: int | None = None
+    ) -> FileWriter: ...
 
     def open(
         self,
-        path: str,
+        path: SandboxPath,
         mode: Literal["rb", "wb"] = "rb",
         *,
         start: int = 0,
@@ -146,7 +149,7 @@ class Files(Transfers):
 
     def write(
         self,
-        path: str,
+        path: SandboxPath,
         data: str | bytes,
         *,
         mode: int | None = None,
@@ -161,14 +164,14 @@ class Files(Transfers):
         request = change_request("PUT", path, self._query, mode=mode, if_match=if_match, new=new)
         return self._transport.call(replace(request, body=check_data(data, what="data")), FileInfo)
 
-    def append(self, path: str, data: str | bytes, *, if_match: str | None = None) -> FileInfo:
+    def append(self, path: SandboxPath, data: str | bytes, *, if_match: str | None = None) -> FileInfo:
         """Write behind what is in a file, which is made where it is missing."""
         request = change_request("PATCH", path, self._query, if_match=if_match)
         return self._transport.call(replace(request, body=check_data(data, what="data")), FileInfo)
 
     def replace(
         self,
-        path: str,
+        path: SandboxPath,
         old: str | Sequence[tuple[str, str]],
         new: str | None = None,
         *,
@@ -185,7 +188,7 @@ class Files(Transfers):
         body = make_replace(path, old, new, if_match=if_match)
         return self._transport.call(verb_request("replace", body, self._query, once=True), FileInfo)
 
-    def insert(self, path: str, line: int, text: str, *, if_match: str | None = None) -> FileInfo:
+    def insert(self, path: SandboxPath, line: int, text: str, *, if_match: str | None = None) -> FileInfo:
         """Insert `text` as lines of their own behind line `line`: 0 is the start, beyond the end appends."""
         body = make_insert(path, line, text, if_match=if_match)
         return self._transport.call(verb_request("insert", body, self._query, once=True), FileInfo)
@@ -194,7 +197,7 @@ class Files(Transfers):
 
     def list(
         self,
-        path: str = ".",
+        path: SandboxPath = ".",
         *,
         recursive: bool = False,
         hidden: bool = True,
@@ -218,12 +221,12 @@ class Files(Transfers):
             if page.next_cursor is None:
                 return found
             if len(found) >= MOST_LISTED:
-                raise too_many(path)
+                raise too_many(os.fspath(path))
             cursor = page.next_cursor
 
     def list_page(
         self,
-        path: str = ".",
+        path: SandboxPath = ".",
         *,
         recursive: bool = False,
         hidden: bool = True,
@@ -242,11 +245,11 @@ class Files(Transfers):
         request = verb_request("list", body, self._query, patience=LONG_PATIENCE_S)
         return self._transport.call(request, FilePage)
 
-    def stat(self, path: str) -> FileInfo:
+    def stat(self, path: SandboxPath) -> FileInfo:
         """Return what is known of a file; a symlink speaks of itself."""
         return self._stat(path)
 
-    def exists(self, path: str) -> bool:
+    def exists(self, path: SandboxPath) -> bool:
         """Tell whether a file, folder or symlink has this path."""
         try:
             self.stat(path)
@@ -256,24 +259,24 @@ class Files(Transfers):
             raise
         return True
 
-    def mkdir(self, path: str) -> FileInfo:
+    def mkdir(self, path: SandboxPath) -> FileInfo:
         """Make a folder and those above it; one that is there is fine."""
         request = verb_request("mkdir", FilePath(path=check_path(path)), self._query)
         return self._transport.call(request, FileInfo)
 
-    def remove(self, path: str, *, recursive: bool = False) -> None:
+    def remove(self, path: SandboxPath, *, recursive: bool = False) -> None:
         """Remove a file or a symlink; with `recursive` also a folder with all that is in it, which is IS_A_DIRECTORY else."""
         more = {"recursive": "true"} if recursive else {}
         request = file_request("DELETE", path, {**self._query, **more})
         self._transport.fetch(replace(request, patience=LONG_PATIENCE_S, repeatable=False))
 
-    def rename(self, path: str, to: str, *, overwrite: bool = False) -> FileInfo:
+    def rename(self, path: SandboxPath, to: SandboxPath, *, overwrite: bool = False) -> FileInfo:
         """Give a file or folder another name; folders above that are made. EXISTS where something has it, unless `overwrite`."""
         body = make_copy(path, to, overwrite=overwrite)
         request = verb_request("rename", body, self._query, patience=LONG_PATIENCE_S, once=True)
         return self._transport.call(request, FileInfo)
 
-    def copy(self, path: str, to: str, *, overwrite: bool = False) -> FileInfo:
+    def copy(self, path: SandboxPath, to: SandboxPath, *, overwrite: bool = False) -> FileInfo:
         """Copy a file or a folder, whole or not at all; folders above are made. EXISTS as `rename`."""
         body = make_copy(path, to, overwrite=overwrite)
         request = verb_request("copy", body, self._query, patience=LONG_PATIENCE_S, once=True)
@@ -282,7 +285,7 @@ class Files(Transfers):
     def search(
         self,
         pattern: str,
-        path: str = ".",
+        path: SandboxPath = ".",
         *,
         glob: str | Iterable[str] = (),
         exclude: str | Iterable[str] = (),
@@ -319,7 +322,7 @@ class Files(Transfers):
 
     def watch(
         self,
-        path: str = ".",
+        path: SandboxPath = ".",
         *,
         recursive: bool = True,
         include: str | Iterable[str] = (),
@@ -341,14 +344,14 @@ class Files(Transfers):
 
     # ---
 
-    def _fetch(self, path: str, request: Request, limit: int) -> tuple[bytes, dict[str, str]]:
+    def _fetch(self, path: SandboxPath, request: Request, limit: int) -> tuple[bytes, dict[str, str]]:
         answer = self._transport.open(request)
         try:
             parts, size = list[bytes](), 0
             for chunk in answer.chunks():
                 size += len(chunk)
                 if size > limit:
-                    raise too_large(path, limit)
+                    raise too_large(os.fspath(path), limit)
                 parts.append(chunk)
             return b"".join(parts), answer.head.headers
         finally:

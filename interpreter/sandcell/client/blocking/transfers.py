@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from sandcell.client.blocking.transport import Transport
-    from sandcell.client.file_options import Progress
+    from sandcell.client.file_options import Progress, SandboxPath
 
 __all__ = ["Transfers"]
 
@@ -52,7 +52,7 @@ class Transfers:
     _query: dict[str, str]
 
     def upload(
-        self, local: str | PathLike[str], remote: str, *, on_progress: Progress | None = None
+        self, local: str | PathLike[str], remote: SandboxPath, *, on_progress: Progress | None = None
     ) -> TransferReport:
         """Copy a file or a folder of this machine into the sandbox.
 
@@ -71,7 +71,7 @@ class Transfers:
         return decode_body(self._transport.fetch(request, chunks=chunks), TransferReport)
 
     def download(
-        self, remote: str, local: str | PathLike[str], *, on_progress: Progress | None = None
+        self, remote: SandboxPath, local: str | PathLike[str], *, on_progress: Progress | None = None
     ) -> TransferReport:
         """Copy a file or a folder of the sandbox to this machine.
 
@@ -79,7 +79,7 @@ class Transfers:
         it, and symlinks that lead out of it are left out, which the report says.
 
         Raises:
-            OSError: the local file cannot be written.
+            OSError: the local file cannot be written, or what is there is no regular file.
         """
         check_callbacks(on_progress=on_progress)
         target = os.fspath(local)
@@ -94,7 +94,7 @@ class Transfers:
 
     def backup(
         self,
-        path: str,
+        path: SandboxPath,
         local: str | PathLike[str],
         *,
         exclude: str | Iterable[str] = (),
@@ -110,7 +110,7 @@ class Transfers:
             answer.close()
 
     def restore(
-        self, local: str | PathLike[str], path: str, *, on_progress: Progress | None = None
+        self, local: str | PathLike[str], path: SandboxPath, *, on_progress: Progress | None = None
     ) -> TransferReport:
         """Make a folder of the sandbox what it was when `backup` wrote the file `local`: what is not in that is removed.
 
@@ -123,7 +123,7 @@ class Transfers:
         chunks = _counted(read_chunks(source), on_progress, size)
         return decode_body(self._transport.fetch(request, chunks=chunks), TransferReport)
 
-    def _upload_file(self, local: str, remote: str, on_progress: Progress | None) -> TransferReport:
+    def _upload_file(self, local: str, remote: SandboxPath, on_progress: Progress | None) -> TransferReport:
         request = replace(change_request("PUT", remote, self._query), streamed=True)
         with in_thread(OpenFile, local) as file:
             if file.size is None:  # a pipe, or a device
@@ -145,7 +145,7 @@ class Transfers:
             draft.close()
 
     def _download_file(
-        self, info: FileInfo, remote: str, local: str, on_progress: Progress | None
+        self, info: FileInfo, remote: SandboxPath, local: str, on_progress: Progress | None
     ) -> TransferReport:
         request = file_request("GET", remote, self._query)
         is_small = info.type == "file" and info.size < _LARGE
@@ -162,11 +162,11 @@ class Transfers:
             source.close()
         return TransferReport(files=1, bytes=done, skipped=[])
 
-    def _stat(self, path: str) -> FileInfo:
+    def _stat(self, path: SandboxPath) -> FileInfo:
         request = verb_request("stat", FilePath(path=check_path(path)), self._query)
         return self._transport.call(request, FileInfo)
 
-    def _leads_to_folder(self, link: str) -> bool:
+    def _leads_to_folder(self, link: SandboxPath) -> bool:
         body = make_list(link, recursive=False, hidden=True, glob=(), sort="name", limit=1, cursor=None)
         try:
             self._transport.call(verb_request("list", body, self._query), FilePage)
@@ -176,7 +176,9 @@ class Transfers:
             raise
         return True
 
-    def _of_archive(self, method: str, path: str, *, exclude: tuple[str, ...] = (), **more: str) -> Request:
+    def _of_archive(
+        self, method: str, path: SandboxPath, *, exclude: tuple[str, ...] = (), **more: str
+    ) -> Request:
         return Request(
             method=method,
             path=path_of("files", "archive"),
