@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Kind", "Memo", "note_exit", "note_start", "read_end"]
 
-Kind = Literal["context", "session", "process", "terminal", "run"]
+Kind = Literal["context", "session", "process", "terminal", "run", "front"]
 
 _MOST_IDS = 10_000
 _MOST_BYTES = 4 * 2**20

@@ -32,10 +32,10 @@ __all__ = [
     "is_public",
     "items_of",
     "kind_of",
+    "network_environment",
     "normal_host",
     "parse_allowed",
     "parse_network",
-    "proxy_environment",
 ]
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -171,8 +171,21 @@ def is_public(address: Address) -> bool:
     )
 
 
-def proxy_environment() -> dict[str, str]:
-    """Return what user code is told of its way out, in the variables that pip, npm, git and curl look at."""
+def network_environment(network: Network) -> dict[str, str]:
+    """Return what user code is told of its way out, in the variables that pip, npm, git and curl look at.
+
+    Where there is none, pip is told not to try again: it would for 8 to 30 s, before it says what is wrong.
+    """
+    match kind_of(network):
+        case "none":
+            return {"PIP_RETRIES": "0"}
+        case "list":
+            return _proxy_environment()
+        case "open":
+            return {}
+
+
+def _proxy_environment() -> dict[str, str]:
     url = f"http://127.0.0.1:{PROXY_PORT}"
     own = "localhost,127.0.0.1,::1"
     found = {"http_proxy": url, "https_proxy": url, "no_proxy": own}

@@ -31,6 +31,7 @@ from sandcell.failure import failure_of
 from sandcell.guest_address import GuestAddress
 from sandcell.kernel_options import check_options, merge_options, read_options
 from sandcell.kernel_sandbox import hand_over, name_for, notebook_options, open_own, put_aside, remove_own
+from sandcell.notebook_problem import problem_of
 from sandcell.version import VERSION
 from sandcell_container.errors import SandcellError, Unavailable
 from sandcell_container.ids import new_id
@@ -157,7 +158,7 @@ class KernelProcess:
         except Exception as problem:
             failure = failure_of(problem)
             log.warning("no sandbox code=%s: %s", failure.code, failure, exc_info=_unless_ours(problem))
-            self._act(self._machine.give_up(Problem.of(failure)))
+            self._act(self._machine.give_up(problem_of(failure)))
 
     @asynccontextmanager
     async def _open_sandbox(self, wishes: KernelOptions) -> AsyncGenerator[AsyncSandbox]:
@@ -200,7 +201,7 @@ class KernelProcess:
                 return await sandbox.start()
             except Unavailable as problem:
                 self._woken.clear()
-                self._act(self._machine.rest(Problem.of(problem)))
+                self._act(self._machine.rest(problem_of(problem)))
             await self._woken.wait()
 
     async def _serve_front(self, record: Record, guest: GuestAddress, wishes: KernelOptions) -> None:

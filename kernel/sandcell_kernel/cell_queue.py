@@ -137,8 +137,7 @@ class CellQueue:
             self._out.pass_reply(run.channel, run.request, reply)
             self._close(run, reply)
         else:
-            name = DIED if lost else _NAMES.get(cause, DIED)
-            self._fail(run, Problem(name=name, value=reason or _SILENT), is_noted=lost)
+            self._fail_unanswered(run, cause=cause, reason=reason, lost=lost)
 
     # --- how the guest's own work goes on
 
@@ -304,6 +303,15 @@ class CellQueue:
         self._out.error(run.request, problem)
         self._out.reply_error(run.channel, run.request, problem, count=run.count or self._count)
         self._close(run, failed=True)
+
+    def _fail_unanswered(self, run: Run, *, cause: Cause, reason: str, lost: bool) -> None:
+        """Say the end that its kernel did not. The next interpreter counts from its start, where the front does not count."""
+        if lost and run.store_history:
+            run.count = run.count or self._count + 1
+        name = DIED if lost else _NAMES.get(cause, DIED)
+        self._fail(run, Problem(name=name, value=reason or _SILENT), is_noted=lost)
+        if lost and isinstance(run.where, PythonCell):
+            self._count = 0 if self._has_tickets else run.count or self._count
 
     def _close(self, run: Run, reply: Message | None = None, *, failed: bool = False) -> None:
         """Say idle, after the reply; `reply` is the kernel's own."""

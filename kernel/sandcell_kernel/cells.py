@@ -33,6 +33,7 @@ __all__ = [
 ]
 
 _DEFAULT_SESSION = "shell"
+_NOT_RUN = "\nThe lines below the question were not run.\n"
 _HELP = re.compile(r"(\?{0,2})(%{1,2}\w+)\s*(\?{0,2})")
 
 
@@ -137,7 +138,7 @@ def read_cell(code: str) -> Cell:
     if not body.startswith(("%", "?")):
         return PythonCell()
     first, newline, rest = body.partition("\n")
-    helped = _read_help(first.strip()) if not rest.strip() else None
+    helped = _read_help(first.strip(), rest)
     if helped is not None:
         return helped
     magic = magic_named(first.split(maxsplit=1)[0])
@@ -165,12 +166,20 @@ def is_errand(order: LineOrder) -> bool:
     return magic.is_errand if verb is None else verb.is_errand
 
 
-def _read_help(line: str) -> HelpCell | None:
+def _read_help(line: str, rest: str) -> HelpCell | WrongCell | None:
+    """Return the answer to a question for one of our magics, None where it is none.
+
+    What stands below a cell magic is of it; other code would be run by nobody, and is refused.
+    """
     found = _HELP.fullmatch(line)
     if found is None or not (found[1] or found[3]):
         return None
     magic = magic_named(found[2])
-    return HelpCell(describe_magic(magic)) if magic is not None else None
+    if magic is None:
+        return None
+    if rest.strip() and not magic.is_of_cells:
+        return WrongCell(f"{line[:40]} needs a cell of its own")
+    return HelpCell(describe_magic(magic) + (_NOT_RUN if rest.strip() else ""))
 
 
 def _read_cell_magic(magic: Magic, first: str, rest: str, offset: int) -> Cell:

@@ -133,9 +133,10 @@ SANDBOX_VERBS = (
     ),
     Verb(
         name="env",
-        summary="which variables user code has; sets some",
-        operands="[NAME=VALUE...]",
+        summary="which variables user code has; sets some, or unsets NAME...",
+        operands="[NAME=VALUE...|NAME...]",
         most=64,
+        options=(Option("--unset"),),
     ),
     Verb(name="ports", summary="the exposed ports, whether something listens, links", is_errand=True),
     Verb(

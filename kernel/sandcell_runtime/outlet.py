@@ -2,7 +2,8 @@
 
 The guest sends the write ends of each run's pipes ahead of the request, over a socket that is bound here: first
 JSON, `{"key": the connection's, "mark": hex}`, then for each run the `msg_id` of its request with two descriptors.
-A run for which nothing was sent has no pipes, and its output travels in messages, as ipykernel has it.
+A run for which nothing was sent has no pipes, and its output travels in messages, as ipykernel has it; neither has one for whose
+pipes user code has left no descriptors.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import hmac
 import json
 import os
 import socket
-import struct
+from array import array
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["Outlet"]
 
 _LONGEST = 1024
-_PAIR = struct.Struct("ii")
-_SPACE = socket.CMSG_SPACE(_PAIR.size)
+_PAIR = 2
+_SPACE = socket.CMSG_SPACE(_PAIR * array("i").itemsize)
 _BACKLOG = 8  # connections of others, who know no key, before the guest's
 
 
@@ -88,11 +89,11 @@ class Outlet:
                 said, ancillary, _, _ = guest.recvmsg(_LONGEST, _SPACE, socket.MSG_CMSG_CLOEXEC)
             except BlockingIOError:
                 return None
-            if not ancillary:
+            if not said:
                 return None  # the guest has ended
-            descriptors = _PAIR.unpack(ancillary[0][2])
-            if said == expected:
-                return RunPipes(msg_id, descriptors, mark=self._mark)
+            descriptors = _descriptors_in(ancillary)
+            if said == expected and len(descriptors) == _PAIR:
+                return RunPipes(msg_id, (descriptors[0], descriptors[1]), mark=self._mark)
             for descriptor in descriptors:
                 os.close(descriptor)
         return None
@@ -121,6 +122,14 @@ class Outlet:
             return bytes.fromhex(hello["mark"]) if known else b""
         except (OSError, ValueError, KeyError, TypeError):
             return b""  # it is not the guest's
+
+
+def _descriptors_in(ancillary: list[tuple[int, int, bytes]]) -> array[int]:
+    """Return the descriptors that came: fewer than were sent where this process may have no more."""
+    descriptors = array("i")
+    for _, _, data in ancillary:
+        descriptors.frombytes(data)
+    return descriptors
 
 
 def _listen(address: str) -> socket.socket:

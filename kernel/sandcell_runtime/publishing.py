@@ -84,6 +84,7 @@ class PublishingThread(IOPubThread):
         self._publisher = publisher
         super().__init__(publisher, **options)
         publisher.on_readable = self._look_soon
+        self._wake = self._event_pipe  # the main thread's, now: user code may leave no descriptor for one
 
     @contextmanager
     def at_once(self) -> Generator[None]:
@@ -110,8 +111,19 @@ class PublishingThread(IOPubThread):
         self._events.append(f)
         is_here = self._is_at_once and threading.get_ident() == self._main
         if not (is_here and self._send_waiting()) and not self._is_woken:
-            self._is_woken = True
+            self._wake_up()
+
+    def _wake_up(self) -> None:
+        """Wake the thread. It needs no pipe to itself, for which there might be no descriptor any more."""
+        self._is_woken = True
+        if threading.current_thread() is self.thread:
+            self.io_loop.add_callback(self._handle_event, [])
+            return
+        try:
             self._event_pipe.send(b"")
+        except BaseException:  # no descriptor is left for the pipe of a thread, or an interrupt came first
+            self._is_woken = False  # else nobody would wake it ever again
+            raise
 
     def _send_waiting(self) -> bool:
         """Send what waits, up to what is no message. Returns whether that was all."""

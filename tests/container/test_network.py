@@ -12,10 +12,10 @@ from sandcell_container.network import (
     is_public,
     items_of,
     kind_of,
+    network_environment,
     normal_host,
     parse_allowed,
     parse_network,
-    proxy_environment,
 )
 
 
@@ -159,11 +159,16 @@ def test_what_is_no_network_is_refused(given: Any) -> None:
 
 
 def test_user_code_is_told_of_its_proxy_in_both_cases() -> None:
-    told = proxy_environment()
+    told = network_environment(("pypi.org",))
     assert {told[name] for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")} == {
         "http://127.0.0.1:3128"
     }
     assert told["no_proxy"] == told["NO_PROXY"] == "localhost,127.0.0.1,::1"
+    assert network_environment("open") == {}
+
+
+def test_pip_does_not_try_again_where_there_is_no_network() -> None:
+    assert network_environment("none") == {"PIP_RETRIES": "0"}
 
 
 @pytest.mark.parametrize(

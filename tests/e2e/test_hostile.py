@@ -253,6 +253,24 @@ def test_a_run_that_replaces_what_a_reply_is_made_with_ends_like_any_other(
     assert (done.stdout, done.text, done.error) == ("1\n", "2", None)
 
 
+LEAK = """
+import os, resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+held = []
+while True: held.append(os.dup(1))
+"""
+
+
+def test_a_run_for_whose_pipes_no_descriptor_is_left_is_a_run_like_any_other(context: Context) -> None:
+    leaked = context.run_code(LEAK, timeout=DEADLINE)
+    assert leaked.error is not None
+    assert (leaked.error.name, leaked.end.state) == ("OSError", "kept")
+    for code in ("", "os.close(held.pop())", "for each in held: os.close(each)"):  # none, one, and enough
+        assert context.run_code(code, timeout=DEADLINE).error is None
+        done = context.run_code("print(1); 2", timeout=DEADLINE)
+        assert (done.stdout, done.text, done.error) == ("1\n", "2", None)
+
+
 @pytest.mark.parametrize("what", ["hmac.HMAC.hexdigest", "logging.Logger.debug"])
 def test_a_kernel_that_cannot_reply_any_more_ends_at_once_and_says_why(context: Context, what: str) -> None:
     done = context.run_code(f"import hmac, logging\n{what} = lambda *a: 1 / 0", timeout=DEADLINE)

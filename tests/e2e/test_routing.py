@@ -196,7 +196,11 @@ async def test_variables_are_set_and_values_of_others_are_not_saved(notebook: No
     assert "hush" not in told
     assert "/home/user" in told
     assert (await notebook.run("%%exec\necho $SECRET_THING")).text() == "hush\n"
-    assert (await notebook.run("%sandbox env nothing")).reply["ename"] == "INVALID_ARGUMENT"
+    refused = (await notebook.run("%sandbox env nothing")).reply
+    assert refused["ename"] == "INVALID_ARGUMENT"
+    assert "--unset NAME" in refused["traceback"][-1]
+    assert "SECRET_THING" not in shown((await notebook.run("%sandbox env --unset SECRET_THING")).outputs)
+    assert (await notebook.run("%%exec\necho ${SECRET_THING-unset}")).text() == "unset\n"
 
 
 async def test_exposed_ports_are_shown_without_what_opens_them(

@@ -11,6 +11,7 @@ import pytest
 from sandcell.api import CreateFront
 from sandcell.config import Config
 from sandcell.guest.cell_work import CellWork
+from sandcell.guest.former import RESTARTED
 from sandcell.guest.fronts import Fronts, Rooms
 from sandcell.languages import LANGUAGES
 from sandcell_container.end import CommandEnd, End
@@ -257,6 +258,30 @@ async def test_a_cell_that_found_no_earlier_state_says_why(world: World, front: 
     kernel_ends(world, asked)
     told = await Reader(front).until("shell:execute_reply:ok")
     assert "iopub:stream:[sandcell] it was started anew\n" in told
+
+
+@pytest.mark.parametrize(
+    ("knows", "has_host", "is_told"), [(True, True, False), (True, False, True), (False, True, True)]
+)
+async def test_a_start_that_the_kernel_process_has_told_of_is_not_told_again(
+    world: World, *, knows: bool, has_host: bool, is_told: bool
+) -> None:
+
+    def is_lost(kind: str, name: str) -> bool:
+        return knows and (kind, name) == ("front", "front")
+
+    world.rooms = replace(world.rooms, is_lost=is_lost)
+    async with world.fronts() as fronts:
+        front = await fronts.create(CreateFront(id="front"))
+        with front.connected(does_errands=has_host):
+            asked = request("execute_request", code="x")
+            front.receive("shell", asked)
+            started = {"execution_count": 1, "context_id": "python", "fresh_state": RESTARTED}
+            world.context.submitted[0][1].journal.append(Kind.STARTED, json.dumps(started).encode())
+            kernel_says(world, asked, "shell", "execute_reply", status="ok")
+            kernel_ends(world, asked)
+            told = await Reader(front).until("shell:execute_reply:ok")
+        assert (f"iopub:stream:[sandcell] {RESTARTED}\n" in told) == is_told
 
 
 async def test_a_run_that_cannot_be_submitted_is_an_error_of_its_cell(world: World, front: Front) -> None:

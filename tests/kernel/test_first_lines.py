@@ -112,6 +112,15 @@ def test_a_question_for_a_magic_is_help(code: str) -> None:
     assert isinstance(read_cell(code), HelpCell)
 
 
+def test_a_question_is_help_whatever_of_its_cell_stands_below() -> None:
+    cell = read_cell("%%process?\nsleep 1")
+    assert isinstance(cell, HelpCell)
+    assert cell.text.startswith("Start the cell as a process")
+    assert "were not run" in cell.text
+    assert isinstance(read_cell("%sandbox?\nx = 1"), WrongCell)
+    assert read_cell("%%time?\nx = 1") == PythonCell()
+
+
 def test_each_magic_and_each_verb_has_its_help() -> None:
     for magic in MAGICS:
         text = describe_magic(magic)

@@ -480,6 +480,21 @@ def test_an_interpreter_that_died_counts_from_its_start_and_not_from_the_one_bef
     assert refused.body()["execution_count"] == 1
 
 
+@pytest.mark.parametrize(("has_tickets", "then"), [(True, 1), (False, 25)])
+def test_an_interpreter_that_died_before_it_said_its_number_had_the_next_one(
+    *, has_tickets: bool, then: int
+) -> None:
+    front = make_front(has_tickets=has_tickets)
+    front.receive("shell", first := execute())
+    run_python(front, first, count=23)
+    before = 23 if has_tickets else 1
+    for count in (before + 1, then if has_tickets else before + 2):
+        front.receive("shell", dying := execute())
+        say(front, dying, BUSY)
+        (died,) = messages(end(front, dying, cause="signaled", lost=True), "execute_reply")
+        assert died.body()["execution_count"] == count
+
+
 @pytest.mark.parametrize(
     ("said", "is_helped"),
     [("ERROR: No matching distribution found for x", True), ("Requirement already satisfied: x", False)],

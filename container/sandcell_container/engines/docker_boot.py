@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sandcell_container.engines.boot import Place, new_boot
 from sandcell_container.engines.docker_options import PIDS
-from sandcell_container.network import kind_of, proxy_environment
+from sandcell_container.network import network_environment
 
 if TYPE_CHECKING:
     from sandcell_container.engine import Record
@@ -45,7 +45,7 @@ def boot_of(
         replace(spec, limits=replace(spec.limits, pids=spec.limits.pids or PIDS)),
         record,
         place,
-        base_env={**_BASE_ENV, **proxy_environment()} if kind_of(spec.network) == "list" else _BASE_ENV,
+        base_env={**_BASE_ENV, **network_environment(spec.network)},
         isolation={"runtime": runtime, "uid": USER_UID, "outside": _namespaces_here()},
         warnings=warnings,
         settings=settings,

@@ -23,7 +23,7 @@ from sandcell_container.engines.seccomp import filter_program
 from sandcell_container.engines.settings import EngineSettings
 from sandcell_container.engines.tunnel import RESOLVER, find_tunnel
 from sandcell_container.errors import ErrorCode, error
-from sandcell_container.network import kind_of, proxy_environment
+from sandcell_container.network import kind_of, network_environment
 from sandcell_container.registry import Entry
 from sandcell_container.spec import SandboxSpec
 
@@ -131,12 +131,11 @@ class Drawing:
         base = base_environment(
             venv=venv, environment=self.environment, home=bwrap.HOME, user=_USER, temp="/tmp"
         )
-        proxy = proxy_environment() if self._is_filtered else dict[str, str]()
         return new_boot(
             self.spec,
             self.entry.record,
             place,
-            base_env={**base, **proxy},
+            base_env={**base, **network_environment(self.spec.network)},
             isolation=_isolation(self.entry.uid, seccomp=seccomp),
             warnings=(*self.limits.warnings, *self.warnings),
             settings=self.tools.settings.guest_settings,

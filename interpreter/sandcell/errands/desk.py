@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from sandcell.failure import failure_of
+from sandcell.notebook_problem import problem_of
 from sandcell_container.errors import SandcellError
 from sandcell_kernel.answers import Problem
 
@@ -120,7 +120,7 @@ class ErrandDesk:
         except Exception as caught:
             if not isinstance(caught, SandcellError):
                 log.exception("an errand failed verb=%s", errand.order.verb)
-            return Problem.of(failure_of(caught))
+            return problem_of(caught)
         return None
 
     async def _update(self, changing: Awaitable[Updated]) -> Updated:

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
 from sandcell.api import CreateExecution, FrontInfo
 from sandcell.content import take_object
-from sandcell.failure import failure_of
 from sandcell.guest.errands import Errands
+from sandcell.guest.former import RESTARTED
 from sandcell.guest.stage import Stage, Stopped
+from sandcell.notebook_problem import problem_of
 from sandcell.runs import Answer as KernelAnswer
 from sandcell_container.errors import SandcellError
 from sandcell_container.frames import Kind
@@ -37,7 +38,6 @@ from sandcell_kernel.actions import (
     Submit,
     TakeTicket,
 )
-from sandcell_kernel.answers import Problem
 from sandcell_kernel.requests import INTERRUPTED
 from sandcell_kernel.websocket import pack_v1
 from sandcell_kernel.wire import BadMessage, ChannelMessage, Message, new_message
@@ -83,7 +83,8 @@ class Places(Protocol):
 
 
 class Front:
-    """See the module. `journal` holds what its front end is to get: MESSAGE entries in the v1 framing."""
+    """See the module. `journal` holds what its front end is to get: MESSAGE entries in the v1 framing. `was_here`: it is of a
+    front end that an earlier start of the sandbox had, too."""
 
     def __init__(
         self,
@@ -94,6 +95,7 @@ class Front:
         executions: Executions,
         worker: Worker,
         masks: Masks | None,
+        was_here: bool,
         on_context: Callable[[str], None],
         machine: Machine,
         journal: Journal,
@@ -109,6 +111,7 @@ class Front:
         self._known_executions = executions
         self._worker = worker
         self._masks = masks
+        self._was_here = was_here
         self._on_context = on_context
         self._machine = machine
         self._spawn = spawn
@@ -151,7 +154,7 @@ class Front:
             raise
         except Exception as problem:
             log.exception("a message could not be taken front=%s", self.id)
-            actions = self._machine.refuse(channel, message, Problem.of(failure_of(problem)))
+            actions = self._machine.refuse(channel, message, problem_of(problem))
         self._act(actions)
 
     def hear(self, channel: Channel, message: Message, context_id: str | None) -> None:
@@ -170,7 +173,7 @@ class Front:
                 cause=ended.end.cause,
                 reason=self._addressed(ended.reason),
                 lost=ended.end.state == "lost",
-                note=self._addressed(_fresh_state_of(execution)) if execution is not None else "",
+                note=self._addressed(self._news_of(execution)) if execution is not None else "",
                 whole=f"sandbox.execution({execution.id!r}) has its beginning and its end"
                 if execution
                 else "",
@@ -199,6 +202,12 @@ class Front:
         self.journal.end()
         if self.connections == 0:
             self.journal.close()
+
+    def _news_of(self, execution: Execution) -> str:
+        """Return why a run found no earlier state, "" where that is no news: a kernel process has seen itself that its sandbox
+        stopped, and told so to the cell that started it again."""
+        why = _fresh_state_of(execution)
+        return "" if why == RESTARTED and self._was_here and self._errands.has_host else why
 
     def _addressed(self, reason: str) -> str:
         """Return a reason as the person at this front is told it: origins are names for programs."""
@@ -267,7 +276,7 @@ class Front:
         except Exception as problem:
             if not isinstance(problem, SandcellError):
                 log.exception("a request failed front=%s", self.id)
-            self._act(self._machine.fail(key, Problem.of(failure_of(problem))))
+            self._act(self._machine.fail(key, problem_of(problem)))
 
     # --- cells
 
@@ -290,7 +299,7 @@ class Front:
             context.submit(request, execution, listener=ear)
         except SandcellError as problem:
             self._executions.pop(request.msg_id, None)
-            self._act(self._machine.fail(request.key, Problem.of(problem)))
+            self._act(self._machine.fail(request.key, problem_of(problem)))
 
     async def _submit_to(self, request: Message, context_id: str, language: str | None) -> None:
         with self._on_stage(request.key) as stage:
@@ -351,7 +360,7 @@ class Front:
             ear = self._ear if context_id is None else self._ears[context_id]
             context.send(action.channel, message, ear)
         except SandcellError as problem:
-            self._act(self._machine.fail(message.key, Problem.of(problem)))
+            self._act(self._machine.fail(message.key, problem_of(problem)))
             return
         if action.is_limited:
             asyncio.get_running_loop().call_later(self._inspect_timeout, self._expire, message.key)

@@ -29,7 +29,8 @@ __all__ = ["Fronts", "Rooms"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rooms:
-    """What fronts run code with. `masks` takes secrets out of what they say."""
+    """What fronts run code with. `masks` takes secrets out of what they say. `is_lost` tells what an earlier start of the sandbox
+    had, of what `note_made` was told."""
 
     contexts: Contexts
     executions: Executions
@@ -37,6 +38,7 @@ class Rooms:
     has_network: bool = False
     masks: Masks | None = None
     note_made: Callable[[Kind, str], None] = lambda _kind, _name: None
+    is_lost: Callable[[Kind, str], bool] = lambda _kind, _name: False
 
 
 class Fronts:
@@ -81,6 +83,7 @@ class Fronts:
             if front_id not in self._fronts:  # another request may have made it meanwhile
                 self._make_room()
                 self._fronts[front_id] = self._build(front_id, context)
+                self._rooms.note_made("front", front_id)
         return self._fronts[front_id]
 
     def get(self, front_id: str) -> Front:
@@ -116,6 +119,7 @@ class Fronts:
             executions=self._rooms.executions,
             worker=self._rooms.worker,
             masks=self._rooms.masks,
+            was_here=self._rooms.is_lost("front", front_id),
             on_context=lambda context_id: self._rooms.note_made("context", context_id),
             machine=machine,
             journal=Journal(self._epoch, limits),

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from sandcell.guest.cell_work import show_process
+from sandcell.guest.facts import isolation_in_words, limits_in_words
 from sandcell.guest.follow_work import follow_activity, pull_history
 from sandcell.guest.measure import measure
 from sandcell.guest.pages import PageQuery, read_page
@@ -193,8 +194,8 @@ class LineWork:
             ("engine", info.engine),
             ("image", info.image),
             ("network", _network(info.network)),
-            ("limits", _pairs(info.limits)),
-            ("isolation", _pairs(info.isolation)),
+            ("limits", limits_in_words(info.limits)),
+            ("isolation", isolation_in_words(info.isolation)),
             ("system", f"{info.os}, {info.arch}"),
             ("python", info.python),
             ("user", info.user),
@@ -238,9 +239,7 @@ class LineWork:
 
     async def _show_env(self, stage: Stage, order: LineOrder) -> Outcome:
         """Show the names, and the values of those that are the same everywhere: a notebook is saved, and shown to others."""
-        changes = {name: value for name, _, value in (each.partition("=") for each in order.operands)}
-        if any("=" not in each for each in order.operands):
-            raise error(ErrorCode.INVALID_ARGUMENT, "a variable is set by NAME=VALUE")
+        changes = _unset_in(order) if "--unset" in order.options else _set_in(order)
         if changes:
             self._desk.env.change(changes)
         rows = [
@@ -303,6 +302,23 @@ def _needs_no_host(order: LineOrder) -> bool:
     )
 
 
+def _set_in(order: LineOrder) -> dict[str, str | None]:
+    for each in order.operands:
+        if "=" not in each:
+            raise error(
+                ErrorCode.INVALID_ARGUMENT,
+                f"there is no value for {each[:80]!r}",
+                hint="%sandbox env NAME=VALUE sets a variable, %sandbox env --unset NAME takes it away",
+            )
+    return {name: value for name, _, value in (each.partition("=") for each in order.operands)}
+
+
+def _unset_in(order: LineOrder) -> dict[str, str | None]:
+    if not order.operands:
+        raise error(ErrorCode.INVALID_ARGUMENT, "no variable is named", hint="%sandbox env --unset NAME")
+    return dict.fromkeys(order.operands)
+
+
 def _how(end: End | None) -> str:
     """Return how something ended, as few words as tell it."""
     if end is None:
@@ -326,7 +342,3 @@ def _amounts(amount: Amount, show: Callable[[float | None], str]) -> tuple[str, 
 
 def _plain(number: float | None) -> str:
     return "" if number is None else f"{number:g}"
-
-
-def _pairs(facts: dict[str, object]) -> str:
-    return ", ".join(f"{name}: {value}" for name, value in facts.items() if value is not None)

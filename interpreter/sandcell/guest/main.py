@@ -266,6 +266,7 @@ def _make_fronts(desk: Desk, given: Given) -> Fronts:
         has_network=desk.boot.network != "none",
         masks=given.masks,
         note_made=desk.memo.note_made,
+        is_lost=desk.memo.is_lost,
     )
     return Fronts(rooms, epoch=desk.boot.epoch, version=VERSION, config=given.config)
 
