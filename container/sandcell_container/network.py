@@ -172,17 +172,8 @@ def is_public(address: Address) -> bool:
 
 
 def network_environment(network: Network) -> dict[str, str]:
-    """Return what user code is told of its way out, in the variables that pip, npm, git and curl look at.
-
-    Where there is none, pip is told not to try again: it would for 8 to 30 s, before it says what is wrong.
-    """
-    match kind_of(network):
-        case "none":
-            return {"PIP_RETRIES": "0"}
-        case "list":
-            return _proxy_environment()
-        case "open":
-            return {}
+    """Return what user code is told of its way out, in the variables that pip, npm, git and curl look at."""
+    return _proxy_environment() if kind_of(network) == "list" else {}
 
 
 def _proxy_environment() -> dict[str, str]:
