@@ -443,3 +443,23 @@ async def test_each_kind_of_name_has_its_answer_in_every_verb(files: Files, plac
         if code is ErrorCode.INVALID_PATH and path not in {"loop", "/proc/self/fd/0"}:
             assert await code_of(files.append(path, pieces(b""))) is code, path
     assert sorted(os.listdir(place.outside)) == ["fifo", "file", "loop"]
+
+
+@pytest.mark.short
+async def test_each_name_that_cannot_be_has_its_answer_where_no_file_is_opened(
+    files: Files, place: Place
+) -> None:
+    await write(files, "file")
+    for path in ("x\0y", "", "\ud800", "n" * 256, "n" * 4096, "n/" * 3000):
+        for verb, call in {
+            "list": files.list(path, ListPlan()),
+            "stat": files.stat(path),
+            "mkdir": files.mkdir(path),
+            "remove": files.remove(path),
+            "rename": files.rename(path, "new"),
+            "rename to": files.rename("file", path),
+            "copy": files.copy(path, "new"),
+            "copy to": files.copy("file", path),
+        }.items():
+            assert await code_of(call) is ErrorCode.INVALID_PATH, (verb, path[:20])
+    assert os.listdir(place.outside) == ["file"]

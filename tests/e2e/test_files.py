@@ -178,6 +178,17 @@ def test_a_hundred_thousand_files_are_listed_in_pages(sandbox: Sandbox) -> None:
     sandbox.files.remove("/tmp/many", recursive=True)
 
 
+def test_a_search_has_bounds_and_passes_over_what_nobody_means(sandbox: Sandbox) -> None:
+    for folder in (".git", "node_modules", "src/.cache"):
+        sandbox.files.write(f"search/{folder}/x", "needle\n")
+    sandbox.files.write("search/many", "needle\n" * 201)
+    found = sandbox.files.search("needle", "search")
+    assert (len(found.matches), found.truncated) == (200, True)
+    assert {each.relative_path for each in found.matches} == {"many"}
+    found = sandbox.files.search("needle", "search", everywhere=True, limit=1000)
+    assert (len(found.matches), found.truncated) == (204, False)
+
+
 async def test_the_asyncio_client_does_the_same(tmp_path: Path) -> None:
     async with await AsyncSandbox.create(engine="local") as sandbox:
         files = sandbox.files
