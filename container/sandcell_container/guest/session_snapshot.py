@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from sandcell_container.errors import ErrorCode, error
 from sandcell_container.guest.shell_lines import OUR_FUNCTIONS
+from sandcell_container.holes import write_all
 from sandcell_container.ids import new_id
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ async def _copy(file: ReadableFile) -> Snapshot:
         raise _not_written("it is not whole")
     with _new_file() as fd:
         for part in (_BEFORE, script, _AFTER):
-            _write_all(fd, part)
+            write_all(fd, part)
         os.lseek(fd, 0, os.SEEK_SET)
         return Snapshot(fd=os.dup(fd), cwd=os.fsdecode(cwd))
 
@@ -143,12 +144,6 @@ def _new_file() -> Generator[int]:
         yield fd
     finally:
         os.close(fd)
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
 
 
 def _not_written(why: str) -> Exception:

@@ -19,6 +19,7 @@ from sandcell_container.end import End
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.guest.shell import first_of
 from sandcell_container.guest.shell_lines import INTERRUPTED, ShellOrder, not_run, refusal_of
+from sandcell_container.holes import write_all
 
 if TYPE_CHECKING:
     from sandcell_container.guest.job import JobExit
@@ -279,7 +280,7 @@ class ShellLife:
         if fd is None:
             return None
         try:
-            _write_all(fd, data)
+            _write_and_close(fd, data)
         except OSError as problem:
             log.info("no input session=%s: %s", self._session_id, os.strerror(problem.errno or 0))
             self._store.remove_soon(path)
@@ -361,12 +362,10 @@ def session_ended(session_id: str, end: End | None, last_output: bytes) -> Sandc
     )
 
 
-def _write_all(fd: int, data: bytes) -> None:
+def _write_and_close(fd: int, data: bytes) -> None:
     """Write `data` and close."""
-    with open(fd, "wb", buffering=0) as file:
-        view = memoryview(data)
-        while view:
-            view = view[file.write(view) or 0 :]
+    with open(fd, "wb", buffering=0):
+        write_all(fd, data)
 
 
 def _end_of(ended: JobExit | None, cause: StopCause | None) -> End:

@@ -13,12 +13,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from sandcell.cli.output import age, table, write_stdout
+from sandcell.cli.output import table, write_stdout
 from sandcell.cli.place import open_known
 from sandcell.cli.progress import Progress
 from sandcell.names import encode_names
 from sandcell_container.errors import ErrorCode, SandcellError, error
 from sandcell_container.ids import is_id
+from sandcell_kernel.tables import describe_age
 
 if TYPE_CHECKING:
     import argparse
@@ -189,7 +190,7 @@ def _row(info: FileInfo) -> tuple[str, ...]:
         _LETTERS[info.type] + stat.filemode(info.mode)[1:],
         info.owner,
         str(info.size),
-        age(time.time() - info.mtime),
+        describe_age(time.time() - info.mtime),
         _printable(info.relative_path) + arrow,
     )
 

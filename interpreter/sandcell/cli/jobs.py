@@ -15,7 +15,7 @@ import msgspec
 
 from sandcell.cli.command import exit_code_of
 from sandcell.cli.options import OWN_FAILURE
-from sandcell.cli.output import age, table, write_stderr, write_stdout
+from sandcell.cli.output import table, write_stderr, write_stdout
 from sandcell.cli.place import open_known, open_place, place_name
 from sandcell.cli.variables import variables_of
 from sandcell.client.blocking.follow import Follower
@@ -26,6 +26,7 @@ from sandcell.client.protocol import Request, path_of
 from sandcell_container.end import CommandEnd
 from sandcell_container.errors import ErrorCode, NotFound, SandcellError, error
 from sandcell_container.frames import Cursor, Kind
+from sandcell_kernel.tables import describe_age
 
 if TYPE_CHECKING:
     import argparse
@@ -239,7 +240,7 @@ def _hang_up(terminal: Terminal, options: argparse.Namespace) -> None:
 
 def _row(kind: str, info: ProcessInfo | TerminalInfo, began: float) -> tuple[str, ...]:
     command = "bash" if info.command is None else info.command
-    return (info.id, kind, _status(info), str(info.pid), age(time.time() - began), _shown(command))
+    return (info.id, kind, _status(info), str(info.pid), describe_age(time.time() - began), _shown(command))
 
 
 def _status(info: ProcessInfo | TerminalInfo) -> str:

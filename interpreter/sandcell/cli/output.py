@@ -10,7 +10,7 @@ from sandcell.screen import strip_colours
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Unwritten", "age", "table", "write_stderr", "write_stdout", "write_traceback"]
+__all__ = ["Unwritten", "table", "write_stderr", "write_stdout", "write_traceback"]
 
 
 class Unwritten(OSError):
@@ -38,14 +38,6 @@ def table(rows: Iterable[tuple[str, ...]]) -> str:
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in held
     )
-
-
-def age(seconds: float) -> str:
-    """Return how long ago something was, in the largest unit that it fills."""
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{max(seconds, 0):.0f} s"
 
 
 def _write(stream: BinaryIO, data: str | bytes) -> None:

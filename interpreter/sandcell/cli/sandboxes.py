@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from sandcell.cli.jobs import list_processes
 from sandcell.cli.options import OWN_FAILURE
-from sandcell.cli.output import age, table, write_stdout
+from sandcell.cli.output import table, write_stdout
 from sandcell.cli.progress import Progress
 from sandcell.client.blocking.sandbox import Sandbox
 from sandcell.client.host import the_host
 from sandcell.client.records import find_record
 from sandcell_container.errors import SandcellError
+from sandcell_kernel.tables import describe_age
 
 if TYPE_CHECKING:
     import argparse
@@ -38,7 +39,8 @@ def list_sandboxes(options: argparse.Namespace, config: Config) -> int:
         return 0
     head = ("NAME", "ID", "ENGINE", "STATUS", "AGE")
     lines = [
-        (each.name, each.id, each.engine, each.status, age(time.time() - each.created_at)) for each in found
+        (each.name, each.id, each.engine, each.status, describe_age(time.time() - each.created_at))
+        for each in found
     ]
     write_stdout(table([head, *lines]) + "\n")
     return 0
@@ -79,7 +81,7 @@ def list_snapshots(options: argparse.Namespace, _: Config) -> int:
         (
             each.name,
             each.engine,
-            age(time.time() - each.created_at),
+            describe_age(time.time() - each.created_at),
             "" if each.size is None else f"{each.size / 2**20:.0f}",
         )
         for each in the_host().snapshots()
